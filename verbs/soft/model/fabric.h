@@ -29,7 +29,7 @@ namespace sluice::soft {
 struct PacketView {
   uint32_t link = 0;  // directed: 2 * index in Topology::links, + 1 for the direction b to a
   bool from_host = false;
-  uint32_t source_host = 0, destination_host = 0;
+  uint32_t source_endpoint = 0, destination_endpoint = 0;  // NIC ports in topology order: host, NIC, port
   uint32_t destination_qp = 0;
   uint32_t psn = 0;
   bool is_ack = false;  // ACK, NAK or RNR NAK

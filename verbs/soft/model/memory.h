@@ -2,6 +2,8 @@
 // other processes and the daemon implements ProcessMemory by messages to them; tests and virtual time use
 // DirectMemory (direct_memory.h), which copies at once.
 //
+// Implementations may call Fabric::DmaDone from inside a call, and nothing else of the model.
+//
 // Order contract: for one process, everything takes effect in the order of the calls. A completion pushed
 // after a scatter is visible after the data; a gather reads what earlier scatters wrote.
 //

@@ -1,0 +1,123 @@
+// A packet in flight, and the pool it comes from. A packet refers to message bytes, it never holds them.
+//
+// Thread rule: single threaded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "verbs/soft/model/clock.h"
+#include "verbs/soft/model/memory.h"
+
+namespace sluice::soft {
+
+enum class PacketKind : uint8_t {
+  kSend,
+  kWrite,
+  kReadRequest,
+  kAtomicRequest,
+  kReadResponse,
+  kAtomicResponse,
+  kAck,  // also NAK and RNR NAK, by `syndrome`
+};
+
+// Flags of Packet::flags.
+inline constexpr uint8_t kFirstPacket = 1;
+inline constexpr uint8_t kLastPacket = 2;
+inline constexpr uint8_t kWithImmediate = 4;
+inline constexpr uint8_t kAckRequested = 8;
+inline constexpr uint8_t kSolicited = 16;
+inline constexpr uint8_t kWithInvalidate = 32;
+
+enum class Syndrome : uint8_t {
+  kAck,
+  kRnrNak,
+  kSequenceError,
+  kInvalidRequest,
+  kRemoteAccessError,
+  kRemoteOperationalError,
+};
+
+struct Packet {
+  Packet* next = nullptr;  // in the one queue or wire that holds it
+  Picos arrival = 0;       // at the far end of the link it is on
+  PayloadRef payload;
+  uint32_t payload_offset = 0;
+  uint32_t payload_bytes = 0;
+  uint32_t wire_bytes = 0;
+  uint32_t source = 0;  // endpoint, see Network
+  uint32_t destination = 0;
+  uint32_t flow = 0;  // what a switch hashes: stands for the 5-tuple
+  uint32_t destination_qp = 0;
+  uint32_t psn = 0;  // 24 bits, as on the wire
+  PacketKind kind = PacketKind::kSend;
+  uint8_t flags = 0;
+  Syndrome syndrome = Syndrome::kAck;
+  uint8_t rnr_timer = 0;
+  uint8_t sl = 0;
+  uint8_t traffic_class = 0;
+  bool corrupted = false;
+  bool compare_swap = false;
+  uint32_t imm_data = 0;
+  uint32_t rkey = 0;
+  uint64_t remote_address = 0;
+  uint64_t length = 0;          // of the whole message (RETH)
+  uint64_t compare_or_add = 0;  // atomic response: the value before
+  uint64_t swap = 0;
+};
+
+class PacketPool {
+ public:
+  Packet* New() {
+    if (free_ == nullptr) Grow();
+    Packet* packet = free_;
+    free_ = packet->next;
+    *packet = Packet{};
+    return packet;
+  }
+  void Delete(Packet* packet) {
+    packet->payload = PayloadRef();
+    packet->next = free_;
+    free_ = packet;
+  }
+
+ private:
+  static constexpr int kSlab = 256;
+  void Grow() {
+    slabs_.push_back(std::make_unique<Packet[]>(kSlab));
+    for (int i = 0; i < kSlab; ++i) {
+      slabs_.back()[i].next = free_;
+      free_ = &slabs_.back()[i];
+    }
+  }
+  std::vector<std::unique_ptr<Packet[]>> slabs_;
+  Packet* free_ = nullptr;
+};
+
+// First in, first out, through Packet::next.
+class PacketQueue {
+ public:
+  bool empty() const { return head_ == nullptr; }
+  Packet* front() const { return head_; }
+  void Push(Packet* packet) {
+    packet->next = nullptr;
+    if (head_ == nullptr) {
+      head_ = packet;
+    } else {
+      tail_->next = packet;
+    }
+    tail_ = packet;
+  }
+  Packet* Pop() {
+    Packet* packet = head_;
+    head_ = packet->next;
+    return packet;
+  }
+
+ private:
+  Packet* head_ = nullptr;
+  Packet* tail_ = nullptr;
+};
+
+}  // namespace sluice::soft
