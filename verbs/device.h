@@ -27,7 +27,7 @@ namespace sluice {
 struct DeviceOptions {
   bool merge_vfs = true;  // NCCL_IB_MERGE_VFS
   RelaxedOrdering relaxed_ordering = RelaxedOrdering::kAuto;
-  WarningSink warn;
+  WarningSink warn;  // kept as long as the device is open
 };
 
 // One open device: context, protection domain, registrations. One per physical device and process, shared by
@@ -102,7 +102,8 @@ struct Port {
   // Unique in this process: "mlx5_0"; "mlx4_0:2" on devices with several physical ports.
   std::string name;
   ibv_port_attr query{};
-  // Number among the ports of one NIC, unique per folded PCI path and GUID, as NCCL's transport numbers them.
+  // 1, 2, ... among the discovered ports of one NIC (folded PCI path; GUID without one), so that two ports
+  // never look like one. For NCCL's properties.
   int nic_port = 0;
   int rail = -1;   // label given in the HCA list; -1: none
   int plane = -1;  // likewise

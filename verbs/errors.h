@@ -23,6 +23,9 @@ using WarningSink = std::function<void(const std::string&)>;
 // kSystem.
 Status VerbError(std::string_view what, int error);
 
+// The errno behind a verb's non-zero int: most return it, some return -1 or its negative.
+int ErrnoOf(int result);
+
 // The remedy for an errno of a verb; empty when there is none that helps. The text for ENOMEM names the
 // memory lock limit of this process, the one for EMFILE the limit of open files, as they are at the time of
 // the call.

@@ -36,6 +36,8 @@ class HcaFilter {
   static Result<HcaFilter> Parse(std::string_view text, std::string_view source);
 
   bool Matches(std::string_view device, int port) const;
+  // Whether any port of the device can match: what is ruled out by name need not be opened.
+  bool MayMatch(std::string_view device) const;
   // The entry that made an including filter match: carries rail and plane. Null when excluding, or without a
   // list.
   const HcaEntry* Find(std::string_view device, int port) const;
@@ -46,6 +48,7 @@ class HcaFilter {
   const std::vector<HcaEntry>& entries() const { return entries_; }
 
  private:
+  bool IsNamed(const HcaEntry& entry, std::string_view device) const;
   const HcaEntry* FirstMatch(std::string_view device, int port) const;
 
   bool exclude_ = false;

@@ -28,12 +28,21 @@ ibv_mtu MtuFromBytes(uint32_t bytes);
 // IBV_MTU_1024, which every InfiniBand port supports.
 ibv_mtu PathMtu(ibv_mtu local, ibv_mtu remote);
 
+// Largest message of one work request on the port, rounded down to a multiple of 128 bytes; 1 GiB where the
+// port tells nothing.
+uint32_t MaxMessageBytes(const ibv_port_attr& port);
+
 inline constexpr int kFallbackSpeedMbps = 10000;  // what NCCL assumes for a NIC that tells nothing
 
 // Rate of a port in Mb/s from ibv_port_attr.active_width and active_speed; 0 when either is zero or unknown.
 int LinkSpeedMbps(uint8_t active_width, uint8_t active_speed);
 // Mb/s from the text of <ibdev_path>/ports/<n>/rate, "400 Gb/sec (4X NDR)"; 0 when it is not of that form.
 int ParseSysfsRateMbps(std::string_view text);
+
+// What to report for a port: `override_mbps` if positive; otherwise width and speed; otherwise the sysfs
+// rate; otherwise kFallbackSpeedMbps. NDR is as fast as the 8 bits of active_speed can say: there a faster
+// sysfs rate (XDR) wins.
+int PortSpeedMbps(uint8_t active_width, uint8_t active_speed, std::string_view sysfs_rate, int override_mbps);
 
 // realpath(<ibdev_path>/device), or empty when there is no PCI device behind it (rdma_rxe, siw).
 std::string ReadPciPath(const std::string& ibdev_path);

@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "base/status.h"
 #include "verbs/errors.h"
@@ -83,9 +84,8 @@ class MemoryCache {
   // Deregisters what is left, for a process that ends with registrations open.
   ~MemoryCache();
 
-  // Local and remote write, remote read and remote atomic access. Errors: kInvalidArgument for null, zero
-  // bytes or a range that wraps; kSystem with range, device, errno and remedy (ENOMEM names the memory lock
-  // limit).
+  // Local write, remote write and remote read access. Errors: kInvalidArgument for null, zero bytes or a
+  // range that wraps; kSystem with range, device, errno and remedy (ENOMEM names the memory lock limit).
   Result<MemoryRegion*> Register(void* address, size_t length, RegionKind kind);
 
   // [iova, iova + length) is backed by the DMA-BUF `fd` from `offset` on; the caller keeps ownership of fd
@@ -109,30 +109,32 @@ class MemoryCache {
 
  private:
   struct Key {
-    RegionKind kind;
-    bool dma_buf;
+    RegionKind kind = RegionKind::kData;
+    bool dma_buf = false;
     auto operator<=>(const Key&) const = default;
   };
-  // By first address. Nested ranges of one key cannot occur; equal starts with a longer later range can.
-  using Ranges = std::multimap<uint64_t, std::unique_ptr<MemoryRegion>>;
-
-  struct Request {
-    uint64_t address;
-    size_t length;
-    uint64_t offset = 0;
+  struct Range {
+    uint64_t address = 0;
+    size_t length = 0;
+    Key key;
+    uint64_t offset = 0;  // of the DMA-BUF
     int fd = -1;
-    Key key{};
   };
-  MemoryRegion* FindLocked(const Request& request);
-  Result<MemoryRegion*> RegisterLocked(const Request& request, int* error);
-  ibv_mr* TryRegister(const Request& request, int access);
+
+  // The live region of range.key that covers the range, with one more reference; null when there is none.
+  MemoryRegion* ShareLocked(const Range& range);
+  // Shares or registers; on failure null, with the errno in *error.
+  MemoryRegion* AcquireLocked(const Range& range, int* error);
+  ibv_mr* RegisterLocked(const Range& range, bool* relaxed, int* error);
+  ibv_mr* CallRegistrar(const Range& range, int access, int* error);
   bool ProbeDmaBufLocked();
 
   const std::unique_ptr<Registrar> registrar_;
   const MemoryCacheOptions options_;
   const size_t page_bytes_;
   mutable std::mutex mutex_;
-  std::map<Key, Ranges> ranges_;
+  std::unordered_map<const MemoryRegion*, std::unique_ptr<MemoryRegion>> regions_;
+  std::map<Key, std::multimap<uint64_t, MemoryRegion*>> by_address_;
   bool relaxed_ordering_;
   enum class Support : uint8_t { kUnknown, kYes, kNo } dma_buf_ = Support::kUnknown;
 };

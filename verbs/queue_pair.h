@@ -129,9 +129,8 @@ struct RtsParams {
   uint8_t max_rd_atomic = 1;
 };
 
-// The queue pair options to try after a refusal: first no more than 64 bytes inline, then none, then half the
-// send (and own receive) entries down to 16. Empty when nothing is left to lower, or `error` is not about
-// sizes.
+// The options to try after a refusal: half the inline bytes down to 16, then none, then half the send (and
+// own receive) entries down to 16. Empty when nothing is left to lower, or `error` is not about sizes.
 std::optional<QueuePairOptions> LowerOptions(const QueuePairOptions& refused, int error);
 
 // "GID 10.0.0.2" or "LID 7"; with is_global on InfiniBand both.
@@ -170,7 +169,7 @@ class QueuePair {
   Result<ibv_qp_attr> Query(int mask) const;
 
   // Enhanced connection establishment. Query: in INIT; vendor_id 0 when device or library have none. Set:
-  // between INIT and RTR; lacking support is success. Both tolerate EOPNOTSUPP only.
+  // between INIT and RTR; lacking support is success. Both tolerate EOPNOTSUPP and ENOSYS only.
   Result<ibv_ece> QueryEce() const;
   Status SetEce(const ibv_ece& ece);
 
