@@ -28,10 +28,10 @@ bool IsRemoteFailure(ibv_wc_status status);
 
 // What is known about the connection whose queue pair failed. Empty strings are left out of the sentence.
 struct CompletionContext {
-  std::string_view device;  // "mlx5_0:1"
-  std::string_view what;    // "data of a send to rank host7"
-  std::string_view local;   // "GID 10.0.0.1, index 3"
-  std::string_view remote;  // "queue pair 17 at GID 10.0.0.2"
+  std::string_view device{};  // "mlx5_0:1"
+  std::string_view what{};    // "data of a send to rank host7"
+  std::string_view local{};   // "GID 10.0.0.1, index 3"
+  std::string_view remote{};  // "queue pair 17 at GID 10.0.0.2"
 };
 
 // One line: status by name and number, vendor error, queue pair, both addresses, hint.

@@ -27,7 +27,7 @@ namespace sluice {
 struct DeviceOptions {
   bool merge_vfs = true;  // NCCL_IB_MERGE_VFS
   RelaxedOrdering relaxed_ordering = RelaxedOrdering::kAuto;
-  WarningSink warn;  // kept as long as the device is open
+  WarningSink warn{};  // kept as long as the device is open
 };
 
 // One open device: context, protection domain, registrations. One per physical device and process, shared by
@@ -110,7 +110,7 @@ struct Port {
 };
 
 struct DiscoveryOptions {
-  std::string hca_filter;                  // grammar in verbs/hca_filter.h; empty: all
+  std::string hca_filter{};                // grammar in verbs/hca_filter.h; empty: all
   std::string filter_source = "HCA list";  // how messages call hca_filter
   bool merge_vfs = true;                   // NCCL_IB_MERGE_VFS
   bool pci_order = true;  // NCCL_IB_DEVICE_PCI_ORDER: sort by PCI address, devices without one last

@@ -33,7 +33,7 @@ struct GidEntry {
   int index = 0;
   union ibv_gid gid {};
   GidType type = GidType::kUnknown;
-  std::string ndev;  // network device behind a RoCE entry, if known
+  std::string ndev{};  // network device behind a RoCE entry, if known
 };
 
 // A set of addresses, "10.1.0.0/16" or a comma separated list of such; IPv4 and IPv6 may be mixed.
@@ -60,7 +60,7 @@ struct GidOptions {
   int forced_index = -1;                       // RoCE only, as NCCL_IB_GID_INDEX; -1: choose
   int roce_version = 2;                        // NCCL_IB_ROCE_VERSION_NUM
   AddressFamily family = AddressFamily::kAny;  // NCCL_IB_ADDR_FAMILY; kAny: IPv4 preferred
-  AddressRanges ranges;                        // NCCL_IB_ADDR_RANGE
+  AddressRanges ranges{};                      // NCCL_IB_ADDR_RANGE
   int routable_flid_index = 1;                 // NCCL_IB_ROUTABLE_FLID_GID_INDEX, InfiniBand only
 };
 

@@ -24,7 +24,7 @@
 namespace sluice {
 
 struct HcaEntry {
-  std::string name;
+  std::string name{};
   int port = -1;   // -1: every port
   int rail = -1;   // -1: not given
   int plane = -1;  // -1: not given

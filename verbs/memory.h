@@ -70,10 +70,10 @@ class MemoryRegion {
 };
 
 struct MemoryCacheOptions {
-  std::string device_name;  // for messages
+  std::string device_name{};  // for messages
   RelaxedOrdering relaxed_ordering = RelaxedOrdering::kAuto;
   size_t page_bytes = 0;  // 0: the page size of this host
-  WarningSink warn;
+  WarningSink warn{};
 };
 
 class MemoryCache {
