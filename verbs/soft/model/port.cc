@@ -1,0 +1,89 @@
+#include "verbs/soft/model/port.h"
+
+#include "verbs/soft/model/nic_impl.h"
+#include "verbs/soft/model/qp.h"
+
+namespace sluice::soft {
+namespace {
+
+// Through the NIC and back over its own host interface.
+constexpr Picos kLoopDelay = 300 * kPicosPerNs;
+constexpr uint32_t kLoopLinkId = UINT32_MAX;
+
+}  // namespace
+
+Egress::Egress(Port* port, bool counted) : port_(port), counted_(counted) {
+  acks_.previous = acks_.next = &acks_;
+  data_.previous = data_.next = &data_;
+}
+
+void Egress::Append(RingHook* ring, RingHook* hook) {
+  if (hook->linked()) return;
+  hook->previous = ring->previous;
+  hook->next = ring;
+  ring->previous->next = hook;
+  ring->previous = hook;
+}
+
+Packet* Egress::NextPacket() {
+  while (acks_.next != &acks_) {
+    RingHook* hook = acks_.next;
+    hook->Unlink();
+    Packet* packet = hook->qp->TakeAck();
+    if (packet == nullptr) continue;
+    if (counted_) port_->CountSent(*packet);
+    return packet;
+  }
+  while (data_.next != &data_) {
+    RingHook* hook = data_.next;
+    hook->Unlink();
+    Packet* packet = hook->qp->NextPacket();
+    if (packet == nullptr) continue;
+    Append(&data_, hook);
+    if (counted_) port_->CountSent(*packet);
+    return packet;
+  }
+  return nullptr;
+}
+
+Port::Port(NetworkContext* context, NicImpl* nic, uint32_t number, uint32_t endpoint, const PortSpec& spec)
+    : context_(context),
+      nic_(nic),
+      number_(number),
+      endpoint_(endpoint),
+      spec_(spec),
+      gids_(InitialGids(endpoint, spec.link_layer)),
+      wire_(this, true),
+      loop_(this, false),
+      loop_sink_(this),
+      loop_transmitter_(context, kLoopLinkId, spec.rate_bps, kLoopDelay, &loop_, &loop_sink_) {
+  loop_transmitter_.set_counted(false);
+  loop_.set_transmitter(&loop_transmitter_);
+}
+
+void Port::CountSent(const Packet& packet) {
+  ++counters_.tx_packets;
+  counters_.tx_bytes += packet.wire_bytes;
+  counters_.tx_payload_bytes += packet.payload_bytes;
+  counters_.tx_bytes_by_sl[packet.sl] += packet.wire_bytes;
+  counters_.tx_bytes_by_traffic_class[packet.traffic_class] += packet.wire_bytes;
+}
+
+void Port::Receive(Packet* packet) {
+  if (!up_ || packet->corrupted || packet->destination != endpoint_) {
+    ++counters_.dropped_packets;
+  } else {
+    ++counters_.rx_packets;
+    counters_.rx_bytes += packet->wire_bytes;
+    counters_.rx_payload_bytes += packet->payload_bytes;
+    nic_->Deliver(this, *packet);
+  }
+  context_->packets.Delete(packet);
+}
+
+void Port::LoopSink::Receive(Packet* packet) {
+  if (port->up_) port->nic_->Deliver(port, *packet);
+  port->context_->packets.Delete(packet);
+}
+
+}  // namespace sluice::soft
