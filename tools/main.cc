@@ -1,0 +1,29 @@
+// The `sluice` command.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tools/perf/perf.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Sluice: NCCL over RDMA verbs"};
+  app.name("sluice");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.require_subcommand(1);
+  sluice::perf::Options perf;
+  CLI::App* perf_command =
+      app.add_subcommand("perf", "collective benchmark for any NCCL NET plugin, without GPUs");
+  sluice::perf::AddOptions(perf_command, &perf);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    std::string text = error.what();
+    for (char& c : text) c = c == '\n' ? ' ' : c;
+    fprintf(stderr, "sluice: %s; see sluice %s--help\n", text.c_str(), perf_command->parsed() ? "perf " : "");
+    return 2;
+  }
+  return sluice::perf::Run(perf, std::vector<std::string>(argv, argv + argc));
+}

@@ -1,0 +1,81 @@
+// The first cause for which a job ends, seen by every thread of a rank.
+//
+//   if (job.aborted()) return job.status();
+//   job.Abort("isend to rank 3 failed: ...", /*origin=*/rank);
+//
+// Threads: any thread may call anything; only the first Abort counts.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sluice::perf {
+
+class JobState {
+ public:
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+
+  // Returns true for the first call, which wakes everybody through the listeners.
+  bool Abort(std::string cause, int origin) {
+    std::vector<std::function<void()>> listeners;
+    {
+      std::lock_guard lock(mutex_);
+      if (aborted()) return false;
+      cause_ = std::move(cause);
+      origin_ = origin;
+      listeners = listeners_;
+      aborted_.store(true, std::memory_order_release);
+    }
+    for (const auto& listener : listeners) listener();
+    return true;
+  }
+
+  // `listener` runs once, on the aborting thread; at once if the job is aborted already. It must outlive the
+  // job's threads.
+  void OnAbort(std::function<void()> listener) {
+    bool now = false;
+    {
+      std::lock_guard lock(mutex_);
+      now = aborted();
+      if (!now) listeners_.push_back(listener);
+    }
+    if (now) listener();
+  }
+
+  std::string cause() const {
+    std::lock_guard lock(mutex_);
+    return cause_;
+  }
+  // The rank where it began; -1: unknown.
+  int origin() const {
+    std::lock_guard lock(mutex_);
+    return origin_;
+  }
+  Status status() const { return aborted() ? RemoteError(cause()) : Status::Ok(); }
+
+  // What this rank is doing: the end of the sentence in which a timeout is reported.
+  void SetActivity(std::string activity) {
+    std::lock_guard lock(mutex_);
+    activity_ = std::move(activity);
+  }
+  std::string activity() const {
+    std::lock_guard lock(mutex_);
+    return activity_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<bool> aborted_{false};
+  std::string cause_;
+  int origin_ = -1;
+  std::string activity_ = "starting";
+  std::vector<std::function<void()>> listeners_;
+};
+
+}  // namespace sluice::perf

@@ -1,0 +1,108 @@
+// The part of the launcher that chooses the fabric and reads a rank's place.
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/perf/launcher.h"
+
+namespace sluice::perf {
+namespace {
+
+bool HostHasDevices() {
+  DIR* dir = opendir("/sys/class/infiniband");
+  if (dir == nullptr) return false;
+  bool found = false;
+  while (const dirent* entry = readdir(dir)) found = found || entry->d_name[0] != '.';
+  closedir(dir);
+  return found;
+}
+
+Result<int> Number(const char* name, long low, long high) {
+  const char* text = getenv(name);
+  if (text == nullptr || *text == '\0') return InvalidArgument(std::string(name) + " is not set");
+  char* end = nullptr;
+  errno = 0;
+  const long value = strtol(text, &end, 10);
+  if (*end != '\0' || errno != 0 || value < low || value > high) {
+    return InvalidArgument(std::string(name) + "=" + text + ": must be a number from " + std::to_string(low) +
+                           " to " + std::to_string(high));
+  }
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+std::string ProgramPath() {
+  char path[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  return n > 0 ? std::string(path, static_cast<size_t>(n)) : "";
+}
+
+std::string ProgramDirectory() {
+  const std::string path = ProgramPath();
+  return path.substr(0, path.rfind('/'));
+}
+
+bool LaunchedAsRank() {
+  return getenv("SLUICE_PERF_SECRET") != nullptr;
+}
+
+Result<Place> PlaceFromEnvironment() {
+  Place place;
+  Result<int> world = Number("WORLD_SIZE", 1, 4096);
+  if (!world.ok()) return world.status();
+  Result<int> rank = Number("RANK", 0, *world - 1);
+  if (!rank.ok()) return rank.status();
+  Result<int> port = Number("MASTER_PORT", 1, 65535);
+  if (!port.ok()) return port.status();
+  const char* host = getenv("MASTER_ADDR");
+  if (host == nullptr || *host == '\0')
+    return InvalidArgument("MASTER_ADDR is not set; it names the host of rank 0");
+  place.rank = *rank;
+  place.world = *world;
+  place.port = *port;
+  place.host = host;
+  if (!LaunchedAsRank()) return place;
+  place.secret = getenv("SLUICE_PERF_SECRET");
+  if (const char* fd = getenv("SLUICE_PERF_REPORT_FD")) place.report_fd = atoi(fd);
+  if (const char* fd = getenv("SLUICE_PERF_LISTEN_FD"); fd != nullptr && place.rank == 0)
+    place.listen_fd = atoi(fd);
+  return place;
+}
+
+Result<bool> PrepareFabric(const Options& options, const std::string& instance) {
+  FabricKind kind = options.fabric;
+  if (kind == FabricKind::kAuto) {
+    kind = options.topology.empty() && HostHasDevices() ? FabricKind::kVerbs : FabricKind::kSoft;
+  }
+  if (kind == FabricKind::kVerbs) return false;
+  const std::string directory = ProgramDirectory() + "/../lib/soft";
+  const std::string library = directory + "/libibverbs.so.1";
+  if (access(library.c_str(), R_OK) != 0) {
+    if (options.fabric == FabricKind::kAuto && options.topology.empty())
+      return false;  // the plugin may need no verbs
+    return SystemError("the software fabric's " + library, errno, "build it, or use --fabric verbs");
+  }
+  setenv("SLUICE_FABRIC", instance.c_str(), 0);
+  if (!options.topology.empty()) {
+    char absolute[PATH_MAX];
+    if (realpath(options.topology.c_str(), absolute) == nullptr)
+      return SystemError("--topology " + options.topology, errno);
+    setenv("SLUICE_FABRIC_TOPOLOGY", absolute, 1);
+  }
+  const char* old = getenv("LD_LIBRARY_PATH");
+  std::string path = directory;
+  if (old != nullptr && *old != '\0') {
+    if (strncmp(old, directory.c_str(), directory.size()) == 0) return false;
+    path += std::string(":") + old;
+  }
+  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  return true;
+}
+
+}  // namespace sluice::perf

@@ -1,0 +1,30 @@
+// Starts the ranks of a job on this host and sees them to their end.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tools/perf/options.h"
+#include "tools/perf/rank.h"
+
+namespace sluice::perf {
+
+// Runs the program again once per rank, with the same arguments, and returns the exit code: 0, 1 after a
+// failure (told in one line that names rank and cause), 128 + n after signal n. No rank outlives this call,
+// nor this process.
+int LaunchRanks(const Options& options, const std::vector<std::string>& arguments);
+
+// True in a process that LaunchRanks started.
+bool LaunchedAsRank();
+// Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and what a launcher adds.
+Result<Place> PlaceFromEnvironment();
+
+// Prepares the environment for the fabric that `options` ask for. True: LD_LIBRARY_PATH was changed, which
+// takes effect in a program that is started after.
+Result<bool> PrepareFabric(const Options& options, const std::string& instance);
+
+std::string ProgramPath();
+std::string ProgramDirectory();
+
+}  // namespace sluice::perf

@@ -1,0 +1,38 @@
+// One launched operation, as the threads of a communicator see it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tools/perf/connection.h"
+#include "tools/perf/schedule.h"
+
+namespace sluice::perf {
+
+// A schedule bound to the connections of one communicator. Built once per size, launched many times.
+struct Plan {
+  Schedule schedule;
+  std::vector<std::vector<Connection*>> receive;  // per strand, in the order of receive_from
+  std::vector<std::vector<Connection*>> send;
+  std::vector<std::vector<size_t>> received_slices;  // per strand: which slices receive
+  int peers = 1;  // what setNetAttr announces: peers at a time, and connections per peer
+  int channels = 1;
+};
+
+struct Operation {
+  uint64_t id = 0;  // 1, 2, ...: order of launch
+  std::shared_ptr<const Plan> plan;
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  int64_t launched_ns = 0;
+};
+
+// Where a registered slice is sent from or lands.
+inline std::byte* WireAddress(const Operation& op, const Slice& slice) {
+  const bool from_input = !slice.receives && slice.target == Operand::kNone;
+  return from_input ? op.input + slice.source_offset : op.output + slice.wire_offset;
+}
+
+}  // namespace sluice::perf

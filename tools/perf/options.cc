@@ -1,0 +1,194 @@
+#include "tools/perf/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace sluice::perf {
+namespace {
+
+template <typename T>
+Status Pick(const std::string& option, const std::string& value,
+            std::initializer_list<std::pair<const char*, T>> names, T* out) {
+  std::string known;
+  for (const auto& [name, meaning] : names) {
+    if (value == name) {
+      *out = meaning;
+      return Status::Ok();
+    }
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  return InvalidArgument(option + " " + value + ": unknown; use one of " + known);
+}
+
+Status InRange(const char* option, double value, double low, double high) {
+  if (value >= low && value <= high) return Status::Ok();
+  auto text = [](double v) {
+    std::string s = std::to_string(v);
+    s.erase(s.find_last_not_of('0') + 1);
+    if (s.back() == '.') s.pop_back();
+    return s;
+  };
+  return InvalidArgument(std::string(option) + " " + text(value) + ": out of range; use " + text(low) +
+                         " to " + text(high));
+}
+
+}  // namespace
+
+Result<size_t> ParseBytes(const std::string& text) {
+  size_t at = 0;
+  size_t value = 0;
+  while (at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0) {
+    const auto digit = static_cast<size_t>(text[at++] - '0');
+    if (value > (std::numeric_limits<size_t>::max() - digit) / 10)
+      return InvalidArgument(text + ": too large");
+    value = value * 10 + digit;
+  }
+  std::string suffix = text.substr(at);
+  std::transform(suffix.begin(), suffix.end(), suffix.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  int shift = -1;
+  for (const auto& [unit, bits] : {std::pair{"K", 10}, std::pair{"M", 20}, std::pair{"G", 30}}) {
+    if (suffix == unit || suffix == std::string(unit) + "B" || suffix == std::string(unit) + "IB")
+      shift = bits;
+  }
+  if (suffix.empty() || suffix == "B") shift = 0;
+  if (at == 0 || shift < 0) return InvalidArgument(text + ": not a size; write for example 8, 64K, 1M or 2G");
+  if (value > (size_t{1} << 40 >> shift)) return InvalidArgument(text + ": too large; at most 1024G");
+  return value << shift;
+}
+
+void AddOptions(CLI::App* app, Options* o) {
+  app->add_option("--op", o->op_name,
+                  "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all or sendrecv")
+      ->capture_default_str();
+  app->add_option("--algo", o->algo_name,
+                  "ring or tree (all_reduce; other operations have no tree and use the ring)")
+      ->capture_default_str();
+  app->add_option("--proto", o->proto_name, "simple, ll, ll128 or auto (by size)")->capture_default_str();
+  app->add_option("-b,--minbytes", o->min_text, "smallest size, for example 8 or 64K")->capture_default_str();
+  app->add_option("-e,--maxbytes", o->max_text, "largest size")->capture_default_str();
+  app->add_option("-f,--stepfactor", o->factor, "multiply the size by this from row to row")
+      ->capture_default_str();
+  app->add_option("-i,--stepbytes", o->step_text,
+                  "add this many bytes from row to row instead of multiplying");
+  app->add_option("-n,--iters", o->iterations, "timed iterations per row")->capture_default_str();
+  app->add_option("-w,--warmup_iters", o->warmup, "iterations before, not timed")->capture_default_str();
+  app->add_option("-c,--check", o->checks, "iterations whose result is checked element by element")
+      ->capture_default_str();
+  app->add_option("--channels", o->channels, "channels, that is connections per pair of neighbours")
+      ->capture_default_str();
+  app->add_option("--ranks", o->ranks,
+                  "ranks to start on this host; default 2, or WORLD_SIZE when RANK is set");
+  app->add_option("--multi-comm", o->communicators, "communicators that run the operation at the same time")
+      ->capture_default_str();
+  app->add_option("--root", o->root, "root of broadcast and reduce")->capture_default_str();
+  app->add_option("--plugin", o->plugin,
+                  "NET plugin: a path or a name as in NCCL_NET_PLUGIN; default: the one installed "
+                  "with this program");
+  app->add_option("--api", o->api,
+                  "version of the NET interface, 7 to 12; default: the highest that the plugin has");
+  app->add_option("--fabric", o->fabric_name,
+                  "soft (the software fabric), verbs (this host's devices) or auto (verbs where "
+                  "there are devices)")
+      ->capture_default_str();
+  app->add_option("--topology", o->topology, "topology file of the software fabric (TOML)");
+  app->add_flag("--json", o->json, "one JSON object per row instead of the table");
+  app->add_flag("--register", o->registered,
+                "register the user's buffers: the network reads and writes them directly");
+  app->add_option("--max-recvs", o->max_recvs,
+                  "receives to group in one irecv (point-to-point operations); default: what "
+                  "the plugin reports");
+  app->add_option("--device", o->device,
+                  "use only this device of the plugin; default: all, channel by channel");
+  app->add_option("--merge", o->merge, "merge the first N devices into one virtual device (makeVDevice)");
+  app->add_option("--traffic-class", o->traffic_class,
+                  "traffic class of the communicator, as in ncclConfig_t; -1: none")
+      ->capture_default_str();
+  app->add_option("--timeout", o->timeout_s, "seconds after which the whole run fails")
+      ->capture_default_str();
+}
+
+Status Validate(Options* o) {
+  SLUICE_RETURN_IF_ERROR(Pick<Op>("--op", o->op_name,
+                                  {{"all_reduce", Op::kAllReduce},
+                                   {"all_gather", Op::kAllGather},
+                                   {"reduce_scatter", Op::kReduceScatter},
+                                   {"broadcast", Op::kBroadcast},
+                                   {"reduce", Op::kReduce},
+                                   {"all_to_all", Op::kAllToAll},
+                                   {"alltoall", Op::kAllToAll},
+                                   {"sendrecv", Op::kSendRecv}},
+                                  &o->op));
+  SLUICE_RETURN_IF_ERROR(
+      Pick<Algo>("--algo", o->algo_name, {{"ring", Algo::kRing}, {"tree", Algo::kTree}}, &o->algo));
+  SLUICE_RETURN_IF_ERROR(Pick<std::optional<Proto>>(
+      "--proto", o->proto_name,
+      {{"simple", Proto::kSimple}, {"ll", Proto::kLl}, {"ll128", Proto::kLl128}, {"auto", std::nullopt}},
+      &o->proto));
+  SLUICE_RETURN_IF_ERROR(Pick<FabricKind>(
+      "--fabric", o->fabric_name,
+      {{"auto", FabricKind::kAuto}, {"soft", FabricKind::kSoft}, {"verbs", FabricKind::kVerbs}}, &o->fabric));
+  auto size = [](const char* option, const std::string& text, size_t* out) -> Status {
+    const Result<size_t> bytes = ParseBytes(text);
+    if (!bytes.ok()) return InvalidArgument(std::string(option) + " " + bytes.status().message());
+    *out = *bytes;
+    return Status::Ok();
+  };
+  SLUICE_RETURN_IF_ERROR(size("-b", o->min_text, &o->min_bytes));
+  SLUICE_RETURN_IF_ERROR(size("-e", o->max_text, &o->max_bytes));
+  if (!o->step_text.empty()) {
+    SLUICE_RETURN_IF_ERROR(size("-i", o->step_text, &o->step_bytes));
+    if (o->step_bytes == 0) return InvalidArgument("-i 0: the size would never grow; use at least 1");
+  }
+  if (o->min_bytes < kElementBytes)
+    return InvalidArgument("-b " + o->min_text + ": out of range; the smallest size is 4 bytes");
+  if (o->max_bytes < o->min_bytes)
+    return InvalidArgument("-e " + o->max_text + ": smaller than -b " + o->min_text);
+  if (!(o->factor > 1) || !std::isfinite(o->factor)) {
+    return InvalidArgument(
+        "-f: the factor must be greater than 1, so that the size grows; use for example 2");
+  }
+  SLUICE_RETURN_IF_ERROR(InRange("-n", o->iterations, 1, 1000000));
+  SLUICE_RETURN_IF_ERROR(InRange("-w", o->warmup, 0, 1000000));
+  SLUICE_RETURN_IF_ERROR(InRange("-c", o->checks, 0, 1000));
+  SLUICE_RETURN_IF_ERROR(InRange("--channels", o->channels, 1, 64));
+  if (o->ranks != 0) SLUICE_RETURN_IF_ERROR(InRange("--ranks", o->ranks, 1, 4096));
+  SLUICE_RETURN_IF_ERROR(InRange("--multi-comm", o->communicators, 1, 64));
+  if (o->api != 0) SLUICE_RETURN_IF_ERROR(InRange("--api", o->api, 7, 12));
+  SLUICE_RETURN_IF_ERROR(InRange("--max-recvs", o->max_recvs, 0, 64));
+  SLUICE_RETURN_IF_ERROR(InRange("--device", o->device, -1, 1023));
+  if (o->merge != 0) SLUICE_RETURN_IF_ERROR(InRange("--merge", o->merge, 2, 8));
+  SLUICE_RETURN_IF_ERROR(InRange("--traffic-class", o->traffic_class, -1, 255));
+  SLUICE_RETURN_IF_ERROR(InRange("--timeout", o->timeout_s, 1, 1000000));
+  if (o->merge != 0 && o->device >= 0) return InvalidArgument("--merge and --device exclude each other");
+  if (!o->topology.empty() && o->fabric == FabricKind::kVerbs) {
+    return InvalidArgument("--topology describes the software fabric; use it with --fabric soft");
+  }
+  return Status::Ok();
+}
+
+std::string Options::Fingerprint() const {
+  std::string text;
+  for (const std::string& part :
+       {op_name, algo_name, proto_name, std::to_string(min_bytes), std::to_string(max_bytes),
+        std::to_string(step_bytes), std::to_string(factor), std::to_string(iterations),
+        std::to_string(warmup), std::to_string(checks), std::to_string(channels),
+        std::to_string(communicators), std::to_string(root), std::to_string(registered),
+        std::to_string(max_recvs), std::to_string(merge)}) {
+    text += part + "/";
+  }
+  return text;
+}
+
+Proto ChooseProto(const Shape& shape, size_t bytes) {
+  const bool p2p = IsPointToPoint(shape.op);
+  if (bytes <= (p2p ? size_t{16} << 10 : size_t{64} << 10)) return Proto::kLl;
+  if (!p2p && bytes <= size_t{1} << 20) return Proto::kLl128;
+  return Proto::kSimple;
+}
+
+}  // namespace sluice::perf

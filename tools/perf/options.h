@@ -1,0 +1,70 @@
+// The command line of `sluice perf`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "tools/perf/schedule.h"
+
+namespace CLI {
+class App;
+}
+
+namespace sluice::perf {
+
+enum class FabricKind : uint8_t { kAuto, kSoft, kVerbs };
+
+struct Options {
+  std::string op_name = "all_reduce";
+  std::string algo_name = "ring";
+  std::string proto_name = "auto";
+  std::string fabric_name = "auto";
+  std::string min_text = "8";
+  std::string max_text = "64M";
+  std::string step_text;  // empty: multiply
+  double factor = 2;
+  int iterations = 20;
+  int warmup = 5;
+  int checks = 1;
+  int channels = 1;
+  int ranks = 0;  // 0: WORLD_SIZE, or 2
+  int communicators = 1;
+  int root = 0;
+  std::string plugin;  // empty: the one beside the program
+  int api = 0;
+  std::string topology;
+  bool json = false;
+  bool registered = false;
+  int max_recvs = 0;  // 0: as many as the plugin reports
+  int device = -1;    // -1: all, channel by channel
+  int merge = 0;      // merge that many devices into one; 0: none
+  int traffic_class = -1;
+  double timeout_s = 600;
+
+  // Set by Validate.
+  Op op = Op::kAllReduce;
+  Algo algo = Algo::kRing;
+  std::optional<Proto> proto;  // nullopt: chosen by size
+  FabricKind fabric = FabricKind::kAuto;
+  size_t min_bytes = 0;
+  size_t max_bytes = 0;
+  size_t step_bytes = 0;
+
+  // One line that is equal on two ranks only if they measure the same thing.
+  std::string Fingerprint() const;
+};
+
+void AddOptions(CLI::App* app, Options* options);
+// Checks what the parser cannot; the message names option, value and range.
+Status Validate(Options* options);
+
+// "8", "64K", "1M", "2G", also with a "B" or "iB" at the end.
+Result<size_t> ParseBytes(const std::string& text);
+
+// The protocol that `--proto auto` takes for an operation of this size.
+Proto ChooseProto(const Shape& shape, size_t bytes);
+
+}  // namespace sluice::perf

@@ -1,0 +1,78 @@
+#include "tools/perf/perf.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/perf/launcher.h"
+#include "tools/perf/rank.h"
+
+namespace sluice::perf {
+namespace {
+
+constexpr int kBadUsage = 2;
+
+int Complain(const Status& status) {
+  fprintf(stderr, "sluice perf: %s\n", status.message().c_str());
+  return kBadUsage;
+}
+
+int ExecAgain(const std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(ProgramPath().c_str(), argv.data());
+  fprintf(stderr, "sluice perf: cannot start the program again: %s\n", strerror(errno));
+  return 1;
+}
+
+}  // namespace
+
+int Run(Options options, const std::vector<std::string>& arguments) {
+  if (Status status = Validate(&options); !status.ok()) return Complain(status);
+  if (options.plugin.empty()) {
+    options.plugin = ProgramDirectory() + "/../lib/libnccl-net-sluice.so";
+    if (access(options.plugin.c_str(), R_OK) != 0) {
+      return Complain(
+          SystemError("the plugin " + options.plugin, errno, "build it, or name one with --plugin"));
+    }
+  } else if (options.plugin.find('/') != std::string::npos && access(options.plugin.c_str(), R_OK) != 0) {
+    return Complain(SystemError("--plugin " + options.plugin, errno));
+  }
+  if (!options.topology.empty() && access(options.topology.c_str(), R_OK) != 0) {
+    return Complain(SystemError("--topology " + options.topology, errno));
+  }
+  const bool join = getenv("RANK") != nullptr;
+  int world = options.ranks == 0 ? 2 : options.ranks;
+  Place place;
+  if (join) {
+    Result<Place> found = PlaceFromEnvironment();
+    if (!found.ok()) return Complain(found.status());
+    place = *found;
+    if (options.ranks != 0 && options.ranks != place.world) {
+      return Complain(InvalidArgument("--ranks " + std::to_string(options.ranks) + ": WORLD_SIZE says " +
+                                      std::to_string(place.world) +
+                                      "; unset RANK to start ranks on this host"));
+    }
+    world = place.world;
+  }
+  options.ranks = world;
+  if (options.root < 0 || options.root >= world) {
+    return Complain(InvalidArgument("--root " + std::to_string(options.root) + ": out of range; use 0 to " +
+                                    std::to_string(world - 1)));
+  }
+  if (LaunchedAsRank()) return RunRank(options, place);
+  const std::string instance =
+      "perf-" + (join ? "job-" + std::to_string(place.port) : std::to_string(getpid()));
+  Result<bool> changed = PrepareFabric(options, instance);
+  if (!changed.ok()) return Complain(changed.status());
+  if (!join) return LaunchRanks(options, arguments);
+  // The loader has read LD_LIBRARY_PATH before this program began.
+  if (*changed) return ExecAgain(arguments);
+  return RunRank(options, place);
+}
+
+}  // namespace sluice::perf

@@ -1,0 +1,384 @@
+#include "tools/perf/rank.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tools/perf/abort.h"
+#include "tools/perf/bootstrap.h"
+#include "tools/perf/communicator.h"
+#include "tools/perf/net_plugin.h"
+#include "tools/perf/report.h"
+#include "tools/perf/verify.h"
+#include "tools/perf/watchdog.h"
+
+namespace sluice::perf {
+namespace {
+
+constexpr double kArrivalLimitS = 120;  // for all ranks to be started
+
+uint64_t RandomId() {
+  uint64_t id = 0;
+  while (getrandom(&id, sizeof id, 0) != sizeof id) {
+  }
+  return id;
+}
+
+template <typename T>
+std::string Bytes(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <typename T>
+Result<std::vector<T>> GatherValues(Bootstrap* bootstrap, const T& mine) {
+  Result<std::vector<std::string>> all = bootstrap->AllGather(Bytes(mine));
+  if (!all.ok()) return all.status();
+  std::vector<T> values(all->size());
+  for (size_t r = 0; r < all->size(); ++r) {
+    if ((*all)[r].size() != sizeof(T))
+      return InternalError("rank " + std::to_string(r) + " is of another version");
+    std::memcpy(&values[r], (*all)[r].data(), sizeof(T));
+  }
+  return values;
+}
+
+// The benchmark proper, once the rank is in its job.
+class Benchmark {
+ public:
+  Benchmark(const Options& options, const Place& place, NetPlugin* plugin, Bootstrap* bootstrap,
+            JobState* job)
+      : options_(options), place_(place), plugin_(plugin), bootstrap_(bootstrap), job_(job), table_(stdout) {}
+
+  Status Run() {
+    base_.op = options_.op;
+    base_.algo = options_.algo;
+    base_.rank = place_.rank;
+    base_.ranks = place_.world;
+    base_.channels = options_.channels;
+    base_.root = options_.root;
+    base_.registered = options_.registered;
+    base_.proto = options_.proto.value_or(Proto::kSimple);
+    base_ = Supported(base_);
+    SLUICE_RETURN_IF_ERROR(OpenCommunicators());
+    PrintHeader();
+    for (size_t bytes = options_.min_bytes; bytes <= options_.max_bytes;) {
+      SLUICE_RETURN_IF_ERROR(RunSize(bytes));
+      const size_t next = options_.step_bytes != 0
+                              ? bytes + options_.step_bytes
+                              : static_cast<size_t>(static_cast<double>(bytes) * options_.factor);
+      bytes = std::max(next, bytes + 1);
+    }
+    if (place_.rank == 0 && !options_.json) table_.Footer();
+    job_->SetActivity("closing the connections");
+    SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
+    for (Member& member : members_) SLUICE_RETURN_IF_ERROR(member.communicator->Close());
+    return Status::Ok();
+  }
+
+  size_t wrong() const { return wrong_; }
+
+ private:
+  struct Member {
+    std::unique_ptr<Communicator> communicator;
+    PageBuffer input;
+    PageBuffer output;
+  };
+  struct Outcome {  // of one rank and size
+    double time_us, p50_us, p99_us;
+    uint64_t wrong;
+  };
+
+  Status OpenCommunicators() {
+    Result<std::vector<uint64_t>> ids = GatherValues(bootstrap_, RandomId());
+    if (!ids.ok()) return ids.status();
+    CommunicatorConfig config;
+    for (int i = 0; i < options_.communicators; ++i) {
+      job_->SetActivity("initialising communicator " + std::to_string(i));
+      void* context = nullptr;
+      SLUICE_RETURN_IF_ERROR(
+          plugin_->Init(&context, (*ids)[0] + static_cast<uint64_t>(i), options_.traffic_class));
+      if (i == 0) {
+        if (Status status = ChooseDevices(&config); !status.ok()) {
+          (void)plugin_->Finalize(context);
+          return status;
+        }
+      }
+      config.net_context = context;
+      Result<std::unique_ptr<Communicator>> made = Communicator::Create(config, plugin_, bootstrap_, job_);
+      if (!made.ok()) return made.status();
+      Member member;
+      member.communicator = std::move(*made);
+      const Shape largest = ShapeFor(options_.max_bytes);
+      member.input = PageBuffer(InputElements(largest) * kElementBytes);
+      member.output = PageBuffer(OutputElements(largest) * kElementBytes);
+      if (options_.registered) {
+        SLUICE_RETURN_IF_ERROR(member.communicator->Register(member.input.data(), member.input.size()));
+        SLUICE_RETURN_IF_ERROR(member.communicator->Register(member.output.data(), member.output.size()));
+      }
+      members_.push_back(std::move(member));
+    }
+    return Status::Ok();
+  }
+
+  Status ChooseDevices(CommunicatorConfig* config) {
+    int count = 0;
+    SLUICE_RETURN_IF_ERROR(plugin_->Devices(&count));
+    if (count < 1) return SystemError("the plugin " + plugin_->name() + " finds no network device");
+    DeviceProperties properties;
+    for (int i = 0; i < count; ++i) SLUICE_RETURN_IF_ERROR(plugin_->Properties(i, &properties));
+    config->first_device = 0;
+    config->device_count = count;
+    if (options_.device >= 0) {
+      if (options_.device >= count) {
+        return InvalidArgument("--device " + std::to_string(options_.device) +
+                               ": the plugin has devices 0 to " + std::to_string(count - 1));
+      }
+      config->first_device = options_.device;
+      config->device_count = 1;
+    }
+    if (options_.merge != 0) {
+      if (!plugin_->can_merge())
+        return InvalidArgument("--merge: the plugin " + plugin_->name() + " cannot merge devices");
+      if (options_.merge > count) {
+        return InvalidArgument("--merge " + std::to_string(options_.merge) + ": the plugin has " +
+                               std::to_string(count) + " devices");
+      }
+      std::vector<int> members(static_cast<size_t>(options_.merge));
+      for (size_t i = 0; i < members.size(); ++i) members[i] = static_cast<int>(i);
+      SLUICE_RETURN_IF_ERROR(plugin_->MakeVDevice(members, &config->first_device));
+      config->device_count = 1;
+      SLUICE_RETURN_IF_ERROR(plugin_->Devices(&count));
+      if (config->first_device >= count)
+        return InternalError("makeVDevice returned a device that devices() does not count");
+    }
+    for (int i = config->device_count - 1; i >= 0; --i) {
+      SLUICE_RETURN_IF_ERROR(plugin_->Properties(config->first_device + i, &properties));
+    }
+    device_ = properties;
+    config->flush = properties.force_flush;
+    const int wanted =
+        options_.max_recvs == 0 ? properties.max_recvs : std::min(options_.max_recvs, properties.max_recvs);
+    Result<std::vector<int>> all = GatherValues(bootstrap_, wanted);
+    if (!all.ok()) return all.status();
+    config->max_recvs = IsPointToPoint(options_.op) ? *std::min_element(all->begin(), all->end()) : 1;
+    config->shape = base_;
+    config->traffic_class = options_.traffic_class;
+    config_ = *config;
+    return Status::Ok();
+  }
+
+  Shape ShapeFor(size_t bytes) const {
+    Shape shape = base_;
+    const size_t blocks =
+        shape.op == Op::kAllGather || shape.op == Op::kReduceScatter || shape.op == Op::kAllToAll
+            ? static_cast<size_t>(shape.ranks)
+            : 1;
+    shape.block_elements = std::max<size_t>(1, bytes / kElementBytes / blocks);
+    if (!options_.proto.has_value() && !shape.registered) {
+      shape.proto = ChooseProto(shape, bytes);
+      shape = Supported(shape);
+    }
+    return shape;
+  }
+
+  Status RunAll(const Shape& shape, int times) {
+    for (int i = 0; i < times; ++i) {
+      for (Member& m : members_)
+        SLUICE_RETURN_IF_ERROR(m.communicator->Launch(shape, m.input.data(), m.output.data()));
+    }
+    for (Member& m : members_) SLUICE_RETURN_IF_ERROR(m.communicator->Wait());
+    return Status::Ok();
+  }
+
+  Status RunSize(size_t bytes) {
+    const Shape shape = ShapeFor(bytes);
+    Row row;
+    row.shape = shape;
+    row.communicators = options_.communicators;
+    row.bytes = std::max(InputElements(shape), OutputElements(shape)) * kElementBytes;
+    row.checked = options_.checks > 0;
+    job_->SetActivity("running " + std::string(Name(shape.op)) + " of " + std::to_string(row.bytes) +
+                      " bytes");
+    for (Member& m : members_) FillInput(shape, ++round_, reinterpret_cast<float*>(m.input.data()));
+    SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
+    SLUICE_RETURN_IF_ERROR(RunAll(shape, options_.warmup));
+    SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
+
+    std::vector<uint64_t> before;
+    for (Member& m : members_) before.push_back(m.communicator->launched());
+    const int64_t start_ns = NowNs();
+    SLUICE_RETURN_IF_ERROR(RunAll(shape, options_.iterations));
+    Outcome mine{};
+    mine.time_us = static_cast<double>(NowNs() - start_ns) * 1e-3 / options_.iterations;
+    std::vector<double> durations;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const std::vector<double> some = members_[i].communicator->DurationsSince(before[i]);
+      durations.insert(durations.end(), some.begin(), some.end());
+    }
+    mine.p50_us = Percentile(durations, 0.50) * 1e-3;
+    mine.p99_us = Percentile(durations, 0.99) * 1e-3;
+    for (int check = 0; check < options_.checks; ++check) SLUICE_RETURN_IF_ERROR(Check(shape, &mine.wrong));
+
+    Result<std::vector<Outcome>> all = GatherValues(bootstrap_, mine);
+    if (!all.ok()) return all.status();
+    for (const Outcome& outcome : *all) {
+      row.time_us += outcome.time_us / static_cast<double>(all->size());
+      row.p50_us = std::max(row.p50_us, outcome.p50_us);
+      row.p99_us = std::max(row.p99_us, outcome.p99_us);
+      row.wrong += outcome.wrong;
+    }
+    wrong_ += row.wrong;
+    if (place_.rank != 0) return Status::Ok();
+    if (options_.json) {
+      printf("%s\n", JsonLine(row).c_str());
+      fflush(stdout);
+    } else {
+      table_.Print(row);
+    }
+    return Status::Ok();
+  }
+
+  // One iteration on fresh data, compared element by element.
+  Status Check(const Shape& shape, uint64_t* wrong) {
+    const uint32_t first_round = round_ + 1;
+    for (Member& m : members_) {
+      FillInput(shape, ++round_, reinterpret_cast<float*>(m.input.data()));
+      Poison(shape, reinterpret_cast<float*>(m.output.data()));
+    }
+    SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
+    SLUICE_RETURN_IF_ERROR(RunAll(shape, 1));
+    for (size_t i = 0; i < members_.size(); ++i) {
+      *wrong += CountWrong(shape, first_round + static_cast<uint32_t>(i),
+                           reinterpret_cast<const float*>(members_[i].output.data()));
+    }
+    return Status::Ok();
+  }
+
+  void PrintHeader() {
+    if (place_.rank != 0) return;
+    std::string note;
+    if (base_.algo != options_.algo) note += "; no tree for this operation, using the ring";
+    if (options_.proto.has_value() && base_.proto != *options_.proto) {
+      note += "; protocol " + std::string(Name(base_.proto)) + " instead of " + options_.proto_name;
+    }
+    if (base_.registered != options_.registered) note += "; this operation does not use registered buffers";
+    std::string device = device_.name;
+    if (config_.device_count > 1) device += " and " + std::to_string(config_.device_count - 1) + " more";
+    char speed[32];
+    snprintf(speed, sizeof speed, "%g", device_.speed_mbps / 1000.0);
+    const char* fabric = getenv("SLUICE_FABRIC");
+    const std::string what =
+        "sluice perf " SLUICE_VERSION ": " + std::string(Name(base_.op)) + " " +
+        std::string(Name(base_.algo)) + ", " + std::to_string(base_.ranks) +
+        (base_.ranks == 1 ? " rank, " : " ranks, ") + std::to_string(base_.channels) +
+        (base_.channels == 1 ? " channel" : " channels") +
+        (options_.communicators > 1 ? ", " + std::to_string(options_.communicators) + " communicators" : "") +
+        "; plugin " + plugin_->name() + " (NET v" + std::to_string(plugin_->api()) + "), device " + device +
+        " at " + speed + " Gb/s" + (fabric != nullptr ? ", software fabric " + std::string(fabric) : "") +
+        (config_.max_recvs > 1 ? ", receives grouped by " + std::to_string(config_.max_recvs) : "") + note;
+    if (options_.json) {
+      fprintf(stderr, "# %s\n", what.c_str());
+    } else {
+      table_.Header(what);
+    }
+  }
+
+  const Options& options_;
+  const Place& place_;
+  NetPlugin* plugin_;
+  Bootstrap* bootstrap_;
+  JobState* job_;
+  Table table_;
+  Shape base_;
+  DeviceProperties device_;
+  CommunicatorConfig config_;
+  std::vector<Member> members_;
+  uint32_t round_ = 0;
+  size_t wrong_ = 0;
+};
+
+void Report(const Place& place, const JobState& job) {
+  FailureRecord record{place.rank, job.origin(), NowNs(), job.cause()};
+  if (place.report_fd < 0) {
+    const bool own = record.origin == place.rank || record.origin < 0;
+    fprintf(stderr, "sluice perf: rank %d: %s%s\n", place.rank,
+            own ? "" : ("stopped because of rank " + std::to_string(record.origin) + ": ").c_str(),
+            record.text.c_str());
+    return;
+  }
+  const std::string line = record.Encode();
+  [[maybe_unused]] const ssize_t n = write(place.report_fd, line.data(), line.size());
+}
+
+}  // namespace
+
+std::string FailureRecord::Encode() const {
+  std::string clean = text.substr(0, 2000);  // a write of less than PIPE_BUF is not mixed with others
+  std::replace_if(
+      clean.begin(), clean.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return std::to_string(rank) + " " + std::to_string(origin) + " " + std::to_string(time_ns) + " " + clean +
+         "\n";
+}
+
+bool FailureRecord::Decode(const std::string& line, FailureRecord* out) {
+  int consumed = 0;
+  if (sscanf(line.c_str(), "%d %d %lld %n", &out->rank, &out->origin, &out->time_ns, &consumed) != 3)
+    return false;
+  out->text = line.substr(static_cast<size_t>(consumed));
+  return true;
+}
+
+int RunRank(const Options& options, const Place& place) {
+  JobState job;
+  std::unique_ptr<NetPlugin> plugin;
+  std::unique_ptr<Bootstrap> bootstrap;
+  size_t wrong = 0;
+  {
+    Watchdog watchdog(&job, place.rank, std::chrono::duration<double>(options.timeout_s),
+                      [&] { Report(place, job); });
+    auto run = [&]() -> Status {
+      Result<std::unique_ptr<NetPlugin>> loaded = NetPlugin::Load(options.plugin, options.api);
+      if (!loaded.ok()) return loaded.status();
+      plugin = std::move(*loaded);
+      job.SetActivity("waiting for all ranks to start");
+      BootstrapOptions where;
+      where.rank = place.rank;
+      where.world = place.world;
+      where.host = place.host;
+      where.port = place.port;
+      where.token = place.secret + "/" + options.Fingerprint();
+      where.listen_fd = place.listen_fd;
+      where.timeout =
+          std::chrono::milliseconds(static_cast<int64_t>(std::min(options.timeout_s, kArrivalLimitS) * 1e3));
+      Result<std::unique_ptr<Bootstrap>> joined = Bootstrap::Join(where, &job);
+      if (!joined.ok()) return joined.status();
+      bootstrap = std::move(*joined);
+      job.OnAbort([&job, &place, link = bootstrap.get()] {
+        if (job.origin() == place.rank) link->Fail(job.cause());
+      });
+      Benchmark benchmark(options, place, plugin.get(), bootstrap.get(), &job);
+      Status status = benchmark.Run();
+      wrong = benchmark.wrong();
+      if (!status.ok())
+        job.Abort(status.message(), place.rank);  // before the communicators are closed: they must not wait
+      return status;
+    };
+    if (Status status = run(); !status.ok()) job.Abort(status.message(), place.rank);
+    if (bootstrap != nullptr) bootstrap->Leave();
+  }
+  if (job.aborted()) {
+    Report(place, job);
+    return 1;
+  }
+  if (wrong != 0) {
+    if (place.rank == 0) fprintf(stderr, "sluice perf: %zu wrong values\n", wrong);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace sluice::perf

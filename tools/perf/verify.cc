@@ -1,0 +1,87 @@
+#include "tools/perf/verify.h"
+
+#include <cstring>
+
+namespace sluice::perf {
+namespace {
+
+// 0 to 255. 32-bit arithmetic keeps the loops below vectorisable.
+inline uint32_t Value(uint32_t seed, uint32_t index) {
+  uint32_t x = index * 2654435761u + seed;
+  x ^= x >> 15;
+  x *= 2246822519u;
+  return x >> 24;
+}
+inline uint32_t Seed(int rank, uint32_t round) {
+  return (static_cast<uint32_t>(rank) + 1) * 3266489917u + round * 668265263u;
+}
+
+size_t CountWrongSum(const Shape& shape, uint32_t round, const float* output, size_t first, size_t count) {
+  constexpr size_t kBlock = 4096;
+  size_t wrong = 0;
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t n = at + kBlock < count ? kBlock : count - at;
+    uint32_t sums[kBlock] = {};
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      const uint32_t seed = Seed(rank, round);
+      const auto base = static_cast<uint32_t>(first + at);
+      for (size_t i = 0; i < n; ++i) sums[i] += Value(seed, base + static_cast<uint32_t>(i));
+    }
+    for (size_t i = 0; i < n; ++i) wrong += output[at + i] == static_cast<float>(sums[i]) ? 0 : 1;
+  }
+  return wrong;
+}
+
+size_t CountWrongCopy(int rank, uint32_t round, const float* output, size_t first, size_t count) {
+  const uint32_t seed = Seed(rank, round);
+  size_t wrong = 0;
+  for (size_t i = 0; i < count; ++i) {
+    wrong += output[i] == static_cast<float>(Value(seed, static_cast<uint32_t>(first + i))) ? 0 : 1;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+float InputValue(int rank, size_t index, uint32_t round) {
+  return static_cast<float>(Value(Seed(rank, round), static_cast<uint32_t>(index)));
+}
+
+void FillInput(const Shape& shape, uint32_t round, float* input) {
+  const uint32_t seed = Seed(shape.rank, round);
+  const size_t n = InputElements(shape);
+  for (size_t i = 0; i < n; ++i) input[i] = static_cast<float>(Value(seed, static_cast<uint32_t>(i)));
+}
+
+void Poison(const Shape& shape, float* output) {
+  std::memset(output, 0xff, OutputElements(shape) * sizeof(float));  // a NaN
+}
+
+size_t CountWrong(const Shape& shape, uint32_t round, const float* output) {
+  const size_t n = shape.block_elements;
+  const auto me = static_cast<size_t>(shape.rank);
+  size_t wrong = 0;
+  switch (shape.op) {
+    case Op::kAllReduce:
+      return CountWrongSum(shape, round, output, 0, n);
+    case Op::kReduce:
+      return shape.rank == shape.root ? CountWrongSum(shape, round, output, 0, n) : 0;
+    case Op::kReduceScatter:
+      return CountWrongSum(shape, round, output, me * n, n);
+    case Op::kBroadcast:
+      return CountWrongCopy(shape.root, round, output, 0, n);
+    case Op::kSendRecv:
+      return CountWrongCopy((shape.rank + shape.ranks - 1) % shape.ranks, round, output, 0, n);
+    case Op::kAllGather:
+      for (int r = 0; r < shape.ranks; ++r)
+        wrong += CountWrongCopy(r, round, output + static_cast<size_t>(r) * n, 0, n);
+      return wrong;
+    case Op::kAllToAll:
+      for (int r = 0; r < shape.ranks; ++r)
+        wrong += CountWrongCopy(r, round, output + static_cast<size_t>(r) * n, me * n, n);
+      return wrong;
+  }
+  return 0;
+}
+
+}  // namespace sluice::perf
