@@ -1,15 +1,13 @@
-// Lines of the log, handed to the logger that NCCL gives at init (NCCL_DEBUG and NCCL_DEBUG_SUBSYS filter
-// them).
+// Lines of the log. They go to the logger that NCCL gives at init, which filters by NCCL_DEBUG.
 //
 //   SLUICE_WARN("device %s: %s", name, status.message().c_str());
 //   SLUICE_INFO(kLogNet, "path to %s: %d queue pairs", peer, count);
 //
-// Before a logger exists warnings go to standard error, the rest nowhere. Every line starts with "NET/Sluice
-// : ". Threads: any, at any time. A call whose level nobody reads costs one relaxed load; arguments are then
-// not evaluated.
+// Before a logger exists warnings go to standard error and the rest nowhere; an INFO or TRACE then costs one
+// relaxed load, and its arguments are not evaluated. Every line starts with `NET/Sluice : `.
+//
+// Threads: any.
 #pragma once
-
-#include <string>
 
 #include "plugin/net.h"
 
@@ -36,13 +34,13 @@ void LogLine(LogSeverity severity, unsigned long subsystem, const char* file, in
 }  // namespace sluice
 
 #define SLUICE_WARN(...) \
-  ::sluice::LogLine(::sluice::LogSeverity::kWarn, ::sluice::kLogAll, __FILE__, __LINE__, __VA_ARGS__)
+  ::sluice::LogLine(::sluice::LogSeverity::kWarn, ::sluice::kLogAll, __FILE_NAME__, __LINE__, __VA_ARGS__)
 
-#define SLUICE_LOG_IF_SET_(severity, subsystem, ...)                           \
-  do {                                                                         \
-    if (::sluice::CurrentLogger() != nullptr) [[unlikely]] {                   \
-      ::sluice::LogLine(severity, subsystem, __FILE__, __LINE__, __VA_ARGS__); \
-    }                                                                          \
+#define SLUICE_LOG_IF_SET_(severity, subsystem, ...)                                \
+  do {                                                                              \
+    if (::sluice::CurrentLogger() != nullptr) [[unlikely]] {                        \
+      ::sluice::LogLine(severity, subsystem, __FILE_NAME__, __LINE__, __VA_ARGS__); \
+    }                                                                               \
   } while (0)
 
 #define SLUICE_INFO(subsystem, ...) SLUICE_LOG_IF_SET_(::sluice::LogSeverity::kInfo, subsystem, __VA_ARGS__)

@@ -7,13 +7,13 @@
 // docs/configuration.md is written from the registry (sluice-params-doc). A variable that is malformed, out
 // of range or in conflict with another is an error that names it; an empty value means unset, as in NCCL.
 // Numbers: strtoll, base 0. NCCL reads nccl.conf into the environment before it loads a plugin, so its
-// settings arrive here too. Threads: any. A parsed Params never changes.
+// settings arrive here too.
+//
+// Threads: any. A parsed Params never changes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,17 +21,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "verbs/address_family.h"
+#include "verbs/gid.h"
+#include "verbs/relaxed_ordering.h"
 
 namespace sluice {
-
-enum class AddressFamily : uint8_t { kAny, kIpv4, kIpv6 };
-
-// "192.168.0.0/16": addresses whose first `prefix_bits` bits are equal. IPv4 uses the first 4 bytes.
-struct AddressRange {
-  AddressFamily family = AddressFamily::kAny;
-  std::array<uint8_t, 16> address{};
-  int prefix_bits = 0;
-};
 
 // NCCL_SOCKET_IFNAME: "eth,ib" by prefix, "=eth0,eth1" exact names, "^docker" and "^=eth3" all others.
 // Without names every interface matches.
@@ -43,8 +37,6 @@ struct InterfaceFilter {
   bool Matches(std::string_view interface) const;
 };
 
-enum class RelaxedOrdering : uint8_t { kOff = 0, kOn = 1, kAuto = 2 };
-
 // Values after defaults. -1: the user set none; -2: automatic. Ranges and meaning: the registry.
 struct Params {
   // Devices.
@@ -53,16 +45,14 @@ struct Params {
   bool ib_merge_vfs = true;
   bool ib_merge_nics = true;
   bool ib_device_pci_order = true;
-  bool ib_query_port_speed = true;
   int speed_mbps = 0;  // SLUICE_SPEED_MBPS; 0: what the port reports
 
   // Addresses.
   int ib_gid_index = -1;
   int ib_routable_flid_gid_index = 1;
   int ib_roce_version_num = 2;
-  AddressFamily ib_addr_family =
-      AddressFamily::kAny;  // kAny: IPv4 preferred, as NCCL, but IPv6 is used where there is no other
-  std::optional<AddressRange> ib_addr_range;
+  AddressFamily ib_addr_family = AddressFamily::kAny;  // kAny: IPv4 preferred
+  AddressRanges ib_addr_range;
   int ib_pkey_index = 0;
   InterfaceFilter socket_ifname;
   AddressFamily socket_family = AddressFamily::kAny;
@@ -74,7 +64,6 @@ struct Params {
   bool ib_split_data_on_qps = false;
   int qps_per_class = 4;              // SLUICE_QPS_PER_CLASS
   int64_t stripe_min_bytes = 131072;  // SLUICE_STRIPE_MIN_BYTES
-  bool ib_use_inline = false;
   bool ib_ece_enable = true;
   int ib_adaptive_routing = -2;
   int64_t ib_ar_threshold_bytes = 8192;
@@ -140,14 +129,14 @@ struct IntParam {
   int64_t default_value = 0;
 };
 struct TextParam {
-  // Checks and stores. Null: any text, without effect. The Status holds only the cause; the caller adds name
-  // and value.
+  // Checks and stores; the Status names the variable. Null: any text, without effect.
   Status (*store)(const std::string& text, Params& params) = nullptr;
-  const char* grammar = "";
+  const char* grammar = "";  // Markdown
   const char* default_text = "";
 };
 struct ParamSpec {
   const char* name;
+  const char* field;  // member of Params, "" if the value goes nowhere
   const char* unit;   // "" for none
   const char* since;  // "NCCL 2.21", or "Sluice"
   ParamStatus status;

@@ -1,0 +1,219 @@
+#include "plugin/params.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+std::string Range(const IntParam& type) {
+  return std::to_string(type.min) + ".." + std::to_string(type.max);
+}
+
+// As NCCL reads a number (strtoll, base 0), but text behind it is an error instead of being ignored.
+Result<int64_t> ParseInt(const ParamSpec& spec, const IntParam& type, const char* text) {
+  const std::string setting = std::string(spec.name) + "=" + text;
+  const std::string remedy =
+      "; set " + Range(type) + ", or unset it for the default " + std::to_string(type.default_value);
+  char* end = nullptr;
+  errno = 0;
+  const long long value = std::strtoll(text, &end, 0);
+  const bool overflow = errno == ERANGE;
+  while (std::isspace(static_cast<unsigned char>(*end))) ++end;
+  if (end == text || *end != '\0') return InvalidArgument(setting + " is not a number" + remedy);
+  if (overflow || value < type.min || value > type.max) {
+    return InvalidArgument(setting + " is out of range " + Range(type) + remedy);
+  }
+  return static_cast<int64_t>(value);
+}
+
+void Store(const IntParam& type, int64_t value, Params& params) {
+  std::visit(
+      [&](auto member) {
+        if constexpr (!std::is_same_v<decltype(member), std::monostate>) {
+          params.*member = static_cast<std::remove_reference_t<decltype(params.*member)>>(value);
+        }
+      },
+      type.field);
+}
+
+std::string NoEffectNote(const ParamSpec& spec, const char* text) {
+  return std::string(spec.name) + "=" + text + " has no effect: " + spec.text;
+}
+
+Status ParseOne(const ParamSpec& spec, const char* text, Params& params) {
+  if (const auto* type = std::get_if<TextParam>(&spec.type)) {
+    if (type->store != nullptr) return type->store(text, params);
+    params.notes.push_back(NoEffectNote(spec, text));
+    return Status::Ok();
+  }
+  const IntParam& type = std::get<IntParam>(spec.type);
+  const Result<int64_t> value = ParseInt(spec, type, text);
+  if (spec.status == ParamStatus::kNoEffect) {
+    if (!value.ok() || *value != type.default_value) params.notes.push_back(NoEffectNote(spec, text));
+    return Status::Ok();
+  }
+  if (!value.ok()) return value.status();
+  if (spec.status == ParamStatus::kRefused && *value != type.default_value) {
+    return InvalidArgument(std::string(spec.name) + "=" + text + " is refused: " + spec.text);
+  }
+  Store(type, *value, params);
+  return Status::Ok();
+}
+
+// What only shows when all variables are known.
+Status CheckTogether(Params& params) {
+  constexpr int64_t kDefaultArThreshold = 8192;
+  if (params.ib_ar_threshold_bytes == -2) params.ib_ar_threshold_bytes = kDefaultArThreshold;
+  if (params.force_flush && params.gdr_flush_disable) {
+    return InvalidArgument("SLUICE_FORCE_FLUSH=1 contradicts NCCL_GDR_FLUSH_DISABLE=1; unset one of them");
+  }
+  if (params.admit_timeout_ms > params.connect_timeout_ms) {
+    return InvalidArgument(
+        "SLUICE_ADMIT_TIMEOUT_MS=" + std::to_string(params.admit_timeout_ms) +
+        " is above SLUICE_CONNECT_TIMEOUT_MS=" + std::to_string(params.connect_timeout_ms) +
+        "; lower the first or raise the second");
+  }
+  const auto overridden = [&](const char* winner, int winner_value, const char* loser, int loser_value) {
+    if (winner_value < 0 || loser_value < 0 || winner_value == loser_value) return;
+    params.notes.push_back(std::string(winner) + "=" + std::to_string(winner_value) + " wins over " + loser +
+                           "=" + std::to_string(loser_value));
+  };
+  overridden("SLUICE_SL", params.sl, "NCCL_IB_SL", params.ib_sl);
+  overridden("SLUICE_TC", params.tc, "NCCL_IB_TC", params.ib_tc);
+  overridden("SLUICE_TC", params.tc, "NCCL_IB_FIFO_TC", params.ib_fifo_tc);
+  if (params.ib_gid_index >= 0 &&
+      (!params.ib_addr_range.empty() || params.ib_addr_family != AddressFamily::kAny)) {
+    params.notes.push_back("NCCL_IB_GID_INDEX=" + std::to_string(params.ib_gid_index) +
+                           " wins over NCCL_IB_ADDR_RANGE and NCCL_IB_ADDR_FAMILY");
+  }
+  return Status::Ok();
+}
+
+// Insertions, deletions, substitutions and swaps of neighbours between two names.
+int EditDistance(std::string_view a, std::string_view b) {
+  std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) above[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    std::swap(before, above);
+    std::swap(above, row);
+  }
+  return above[b.size()];
+}
+
+// The part that tells variables apart; empty for names that are not of our families.
+std::string_view OwnPart(std::string_view name) {
+  for (const std::string_view prefix : {"SLUICE_", "NCCL_IB_"}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return {};
+}
+
+}  // namespace
+
+bool InterfaceFilter::Matches(std::string_view interface) const {
+  if (names.empty()) return true;
+  const bool named = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return exact ? interface == name : interface.starts_with(name);
+  });
+  return named != exclude;
+}
+
+Result<Params> ParseParams(const Environment& environment) {
+  Params params;
+  for (const ParamSpec& spec : ParamRegistry()) {
+    const char* const text = environment(spec.name);
+    if (text == nullptr || *text == '\0') continue;
+    SLUICE_RETURN_IF_ERROR(ParseOne(spec, text, params));
+  }
+  SLUICE_RETURN_IF_ERROR(CheckTogether(params));
+  return params;
+}
+
+std::vector<std::string> FindMisspelt(const char* const* environ) {
+  const std::span<const ParamSpec> registry = ParamRegistry();
+  std::vector<std::string> lines;
+  for (; environ != nullptr && *environ != nullptr; ++environ) {
+    const std::string_view name(*environ, std::strcspn(*environ, "="));
+    const std::string_view own = OwnPart(name);
+    if (own.empty()) continue;
+    const ParamSpec* nearest = nullptr;
+    int best = INT_MAX;
+    for (const ParamSpec& spec : registry) {
+      const int distance = EditDistance(name, spec.name);
+      if (distance < best) {
+        best = distance;
+        nearest = &spec;
+      }
+    }
+    // Short names lie close together by nature: one letter in four may be wrong, two at most.
+    const int allowed = std::clamp(static_cast<int>(own.size()) / 4, 0, 2);
+    if (best > 0 && best <= allowed) {
+      lines.push_back(std::string(name) + " is not a variable of Sluice; did you mean " + nearest->name +
+                      "?");
+    }
+  }
+  return lines;
+}
+
+Result<Marking> ChooseMarking(const Params& params, int communicator_traffic_class, bool infiniband) {
+  Marking marking;
+  int from_communicator = communicator_traffic_class;
+  if (from_communicator == -1 || from_communicator == INT_MIN) from_communicator = -1;
+  const bool sl_set = params.sl >= 0 || params.ib_sl >= 0;
+  const bool tc_set = params.tc >= 0 || params.ib_tc >= 0;
+  const bool used = from_communicator != -1 && !(infiniband ? sl_set : tc_set);
+  const int max = infiniband ? 15 : 255;
+  if (used && (from_communicator < 0 || from_communicator > max)) {
+    return InvalidArgument("trafficClass " + std::to_string(from_communicator) +
+                           " of the communicator is out of range 0.." + std::to_string(max) +
+                           (infiniband ? " (on InfiniBand it is the service level)" : "") +
+                           "; change it in ncclConfig_t, or set " + (infiniband ? "SLUICE_SL" : "SLUICE_TC"));
+  }
+  const auto choose = [](int& field, const char*& source, int value, const char* name) {
+    if (value < 0) return;
+    field = value;
+    source = name;
+  };
+  // Weakest first.
+  if (used) {
+    if (infiniband) {
+      choose(marking.sl, marking.sl_source, from_communicator, "communicator");
+    } else {
+      choose(marking.tc, marking.tc_source, from_communicator, "communicator");
+    }
+  }
+  choose(marking.sl, marking.sl_source, params.ib_sl, "NCCL_IB_SL");
+  choose(marking.sl, marking.sl_source, params.sl, "SLUICE_SL");
+  choose(marking.tc, marking.tc_source, params.ib_tc, "NCCL_IB_TC");
+  choose(marking.tc, marking.tc_source, params.tc, "SLUICE_TC");
+  marking.control_tc = params.tc < 0 && params.ib_fifo_tc >= 0 ? params.ib_fifo_tc : marking.tc;
+  return marking;
+}
+
+const Result<Params>& GetParams() {
+  static const auto* const kParams = [] {
+    auto* parsed =
+        new Result<Params>(ParseParams([](const char* name) -> const char* { return std::getenv(name); }));
+    if (parsed->ok()) {
+      for (std::string& line : FindMisspelt(environ)) (*parsed)->notes.push_back(std::move(line));
+    }
+    return parsed;
+  }();
+  return *kParams;
+}
+
+}  // namespace sluice
