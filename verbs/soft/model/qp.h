@@ -130,6 +130,7 @@ class Requester {
   Ring<Segment> segments_;
   uint64_t gather_wqe_ = 0;  // everything before is validated and read
   uint64_t gather_offset_ = 0;
+  uint64_t last_read_ = 0;  // one behind the last READ or atomic before gather_wqe_
   uint64_t tx_segment_ = 0;
   uint64_t sent_segments_ = 0;  // those before were sent at least once
   uint64_t ahead_bytes_ = 0;

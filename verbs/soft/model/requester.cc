@@ -51,7 +51,7 @@ void Requester::Clear() {
   }
   wqes_.Clear();
   tx_wqe_ = gather_wqe_ = started_ = wqes_.end();
-  gather_offset_ = ahead_bytes_ = 0;
+  gather_offset_ = ahead_bytes_ = last_read_ = 0;
   gathers_pending_ = reads_before_tx_ = 0;
   tx_segment_ = sent_segments_ = segments_.end();
 }
@@ -128,6 +128,8 @@ void Requester::PumpGathers() {
     SendWqe& wqe = wqes_[gather_wqe_];
     if (wqe.failure != IBV_WC_SUCCESS) return;
     if (gather_offset_ == 0) {
+      // A fenced request may carry what an earlier READ brings: its data is read when that is complete.
+      if ((wqe.flags & IBV_SEND_FENCE) != 0 && last_read_ > wqes_.begin()) return;
       wqe.failure = Validate(wqe);
       if (wqe.failure != IBV_WC_SUCCESS) {
         FailIfFrontInvalid();
@@ -136,6 +138,7 @@ void Requester::PumpGathers() {
     }
     if (wqe.read_like || wqe.length == 0) {
       ++gather_wqe_;
+      if (wqe.read_like) last_read_ = gather_wqe_;
       continue;
     }
     const auto length = static_cast<uint32_t>(std::min<uint64_t>(kSegmentBytes, wqe.length - gather_offset_));
@@ -215,9 +218,7 @@ void Requester::RetryPayload() {
 
 bool Requester::MayStart(const SendWqe& wqe) const {
   if (tx_psn_ != wqe.first_psn || tx_wqe_ < started_) return true;
-  if (qp_.state == IBV_QPS_SQD) return false;
-  if ((wqe.flags & IBV_SEND_FENCE) != 0 && reads_before_tx_ != 0) return false;
-  return true;
+  return qp_.state != IBV_QPS_SQD;
 }
 
 Packet* Requester::NextPacket() {
