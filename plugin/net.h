@@ -151,8 +151,8 @@ class NetContext {
   static Result<NetContext*> Global(DebugLogger logger);
 
   Result<ListenComm*> Listen(int device, ConnectionHandle* handle);
-  // `handle` as Listen wrote it, at the same address on every retry. `config` overrides the context's (v10), may be null.
-  Attempt<SendComm> Connect(int device, const ConnectionHandle* handle, const CommConfig* config);
+  // `handle` as Listen wrote it; keeps the number of the attempt between retries. `config` overrides the context's (v10), may be null.
+  Attempt<SendComm> Connect(int device, ConnectionHandle* handle, const CommConfig* config);
   Status SetNetAttributes(const NetAttributes& attributes);
   // Returns within 100 ms; open connections are failed and reclaimed behind it.
   Status Finalize();

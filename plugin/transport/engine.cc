@@ -1,0 +1,164 @@
+#include "plugin/transport/engine.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "plugin/log.h"
+#include "plugin/transport/control.h"
+#include "plugin/transport/devices.h"
+
+namespace sluice {
+namespace {
+
+// Entries of a shared receive queue and work requests in flight of an engine port, before the device's limits.
+constexpr uint32_t kReceiveEntries = 4096;
+constexpr uint32_t kSendCredits = 4096;
+constexpr uint32_t kFlushDepth = 32;
+
+uint64_t RandomUid() {
+  uint64_t uid = 0;
+  while (uid == 0) {
+    if (getrandom(&uid, sizeof(uid), 0) != sizeof(uid)) uid = static_cast<uint64_t>(getpid()) << 32 | static_cast<uint64_t>(clock());
+  }
+  return uid;
+}
+
+}  // namespace
+
+Engine::Engine(int engine_device, const Params& engine_params, const CommConfig& engine_config, bool is_infiniband, EventLoop& event_loop)
+    : uid(RandomUid()),
+      device(engine_device),
+      params(engine_params),
+      config(engine_config),
+      infiniband(is_infiniband),
+      loop(event_loop),
+      receivers(static_cast<RecvConnection**>(calloc(kConnectionIndices, sizeof(RecvConnection*))), [](RecvConnection** table) { free(table); }) {
+  for (uint32_t i = 0; i < kReceiveBatch; ++i) {
+    receive_chain_[i].wr_id = 0;
+    receive_chain_[i].num_sge = 0;
+    receive_chain_[i].next = i + 1 < kReceiveBatch ? &receive_chain_[i + 1] : nullptr;
+  }
+}
+
+Result<Engine*> Engine::Create(int device, const Params& params, const CommConfig& config) {
+  Result<DeviceTable*> table = DeviceTable::Get();
+  if (!table.ok()) return table.status();
+  Result<std::vector<Port>> members = (*table)->Members(device);
+  if (!members.ok()) return members.status();
+  Result<EventLoop*> loop = EventLoop::Get();
+  if (!loop.ok()) return loop.status();
+  const bool infiniband = (*members)[0].link_layer == LinkLayer::kInfiniBand;
+  std::unique_ptr<Engine> engine(new Engine(device, params, config, infiniband, **loop));
+  if (engine->receivers == nullptr) return SystemError("no memory for the connection table of an engine");
+  for (const Port& port : *members) {
+    SLUICE_RETURN_IF_ERROR(engine->OpenPort(engine->port_count, port));
+    engine->devices.push_back(port.device);
+    ++engine->port_count;
+  }
+  engine->tables.Init(engine->devices, static_cast<uint32_t>(params.max_recvs));
+  return engine.release();
+}
+
+Status Engine::OpenPort(uint32_t index, const Port& discovered) {
+  EnginePort& port = ports[index];
+  port.port = discovered;
+  port.device = discovered.device;
+  Result<ibv_port_attr> attributes = port.device->QueryPort(discovered.number);
+  if (!attributes.ok()) return attributes.status();
+  port.attributes = *attributes;
+  Result<std::vector<GidEntry>> gids = ReadGidTable(*port.device, discovered.number, attributes->gid_tbl_len);
+  if (!gids.ok()) return gids.status();
+  Result<GidEntry> gid = ChooseGid(*gids, discovered.link_layer, discovered.name, GidOptionsFrom(params));
+  if (!gid.ok()) return gid.status();
+  port.gid = *gid;
+  port.adaptive_routing = params.ib_adaptive_routing == -2 ? infiniband : params.ib_adaptive_routing != 0;
+  // A CTS group or a record; without inline the same bytes are read from registered memory.
+  port.max_inline = port.device->ProbeMaxInline(sizeof(CtsEntry) * static_cast<uint32_t>(params.max_recvs));
+  if (!port.device->supports_srq()) {
+    return SystemError("device " + discovered.name + " has no shared receive queues, which Sluice needs; choose another device with NCCL_IB_HCA");
+  }
+  const auto device_cqe = static_cast<uint32_t>(port.device->attributes().max_cqe);
+  Result<CompletionQueue> cq = CompletionQueue::Create(*port.device, std::min(device_cqe, kReceiveEntries + kSendCredits));
+  if (!cq.ok()) return cq.status();
+  port.cq = std::move(*cq);
+  const uint32_t depth = std::min(port.cq.depth(), kReceiveEntries + kSendCredits);
+  Result<SharedReceiveQueue> srq = SharedReceiveQueue::Create(*port.device, std::min(kReceiveEntries, depth / 2));
+  if (!srq.ok()) return srq.status();
+  port.srq = std::move(*srq);
+  const uint32_t entries = std::min(port.srq.depth(), std::max(1u, depth / 2));
+  port.cq_credits = depth - entries;
+  port.receive_batch = std::clamp(entries / 4, 1u, kReceiveBatch);
+  port.srq_consumed = entries;
+  SLUICE_RETURN_IF_ERROR(RefillReceives(port));
+
+  const bool gpu_memory = port.device->memory().SupportsDmaBuf() || params.force_flush || access("/sys/kernel/mm/memory_peers", F_OK) == 0 ||
+                          access("/sys/module/nvidia_peermem", F_OK) == 0;
+  if (!gpu_memory || params.gdr_flush_disable) return Status::Ok();
+  return OpenFlush(port);
+}
+
+Status Engine::OpenFlush(EnginePort& port) {
+  const std::shared_ptr<DeviceContext> owner[1] = {port.device};
+  Result<std::unique_ptr<MemoryHandle>> memory =
+      MemoryHandle::Register(owner, port.flush_target.data(), sizeof(port.flush_target), RegionKind::kPolled, MemoryKind::kHost);
+  if (!memory.ok()) return memory.status();
+  port.flush_memory = std::move(*memory);
+  Result<QueuePair> queue = QueuePair::Create(port.device->pd(), {.send_cq = port.cq.get(), .recv_cq = port.cq.get(), .max_send_wr = kFlushDepth});
+  if (!queue.ok()) return queue.status();
+  port.flush_qp = std::move(*queue);
+  SLUICE_RETURN_IF_ERROR(port.flush_qp.ToInit({.port = port.port.number, .pkey_index = static_cast<uint16_t>(params.ib_pkey_index)}));
+  RtrParams rtr;
+  rtr.dest_qpn = port.flush_qp.number();
+  rtr.mtu = port.attributes.active_mtu;
+  rtr.sgid_index = static_cast<uint8_t>(port.gid.index);
+  rtr.dgid = port.gid.gid;
+  rtr.dlid = port.attributes.lid;
+  rtr.is_global = !infiniband || (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
+  const Result<Marking> marking = ChooseMarking(params, config.traffic_class, infiniband);
+  if (!marking.ok()) return marking.status();
+  rtr.sl = static_cast<uint8_t>(marking->sl);
+  SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRtr(rtr));
+  SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRts({.timeout = static_cast<uint8_t>(params.ib_timeout), .retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt)}));
+  port.flush_free_wrs = std::min(kFlushDepth, port.flush_qp.caps().max_send_wr);
+  return Status::Ok();
+}
+
+Status Engine::RefillReceives(EnginePort& port) {
+  while (port.srq_consumed > 0) {
+    const uint32_t count = std::min(port.srq_consumed, kReceiveBatch);
+    receive_chain_[count - 1].next = nullptr;
+    ibv_recv_wr* bad = nullptr;
+    const int error = ibv_post_srq_recv(port.srq.get(), receive_chain_.data(), &bad);
+    if (count < kReceiveBatch) receive_chain_[count - 1].next = &receive_chain_[count];
+    if (error != 0) [[unlikely]] {
+      return SystemError("posting receive entries on " + port.port.name, error, "the device was reset or removed, see dmesg");
+    }
+    port.srq_consumed -= count;
+    port.srq_posted += count;
+  }
+  return Status::Ok();
+}
+
+std::string Engine::Describe() const {
+  std::string names;
+  for (uint32_t i = 0; i < port_count; ++i) names += (names.empty() ? "" : "+") + ports[i].port.name;
+  return names;
+}
+
+PortAddress Engine::AddressOf(uint32_t index) const {
+  const EnginePort& port = ports[index];
+  PortAddress address;
+  address.link_layer = static_cast<uint8_t>(port.port.link_layer);
+  address.mtu = static_cast<uint8_t>(port.attributes.active_mtu);
+  address.needs_grh = (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
+  address.lid = port.attributes.lid;
+  address.speed_mbps = static_cast<uint32_t>(port.port.speed_mbps);
+  std::copy(std::begin(port.gid.gid.raw), std::end(port.gid.gid.raw), address.gid.begin());
+  address.name = port.port.name;
+  return address;
+}
+
+}  // namespace sluice

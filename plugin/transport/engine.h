@@ -1,0 +1,169 @@
+// An engine: what one data thread owns on one NET device. Per port a completion queue and a shared receive queue, the
+// table of receiving connections, and the work that waits for room.
+//
+// Lifetime: engines and connections are never freed, so that a late call of NCCL meets a closed object, not freed memory.
+// Threads: `lock` guards everything that the data path touches (DataGuard on the data path, ControlGuard elsewhere);
+// members under "event thread" belong to the event thread alone.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plugin/net.h"
+#include "plugin/params.h"
+#include "plugin/transport/biased_lock.h"
+#include "plugin/transport/connection.h"
+#include "plugin/transport/event_loop.h"
+#include "plugin/transport/frames.h"
+#include "plugin/transport/memory_handle.h"
+#include "plugin/transport/table_pool.h"
+#include "verbs/device.h"
+#include "verbs/gid.h"
+#include "verbs/queue_pair.h"
+
+namespace sluice {
+
+struct InLink;
+struct ListenState;
+struct OutLink;
+struct InPath;
+struct OutPath;
+struct Path;
+
+// Work request ids: address of the owner (64-byte aligned) | kind | number of work requests that this completion retires
+// (data) or, in the top 16 bits, an index (queue of the path, or retired requests of a control queue).
+enum class WorkKind : uint64_t { kData = 0, kControl = 1, kFlush = 2 };
+struct WorkId {
+  static constexpr uint64_t kKindMask = 3;
+  static uint64_t Pack(WorkKind kind, const void* owner, uint64_t count, uint64_t index) {
+    return reinterpret_cast<uint64_t>(owner) | static_cast<uint64_t>(kind) | count << 2 | index << 48;
+  }
+  static WorkKind Kind(uint64_t id) { return static_cast<WorkKind>(id & kKindMask); }
+  static uint32_t Count(uint64_t id) { return static_cast<uint32_t>(id >> 2 & 15); }
+  static uint32_t Index(uint64_t id) { return static_cast<uint32_t>(id >> 48); }
+  template <typename T>
+  static T* Owner(uint64_t id) {
+    return reinterpret_cast<T*>(id & 0x0000ffffffffffc0);
+  }
+};
+
+struct EnginePort {
+  Port port;
+  std::shared_ptr<DeviceContext> device;
+  GidEntry gid;
+  ibv_port_attr attributes{};
+  bool adaptive_routing = false;
+  uint32_t max_inline = 0;
+
+  CompletionQueue cq;
+  SharedReceiveQueue srq;
+  // Work requests that may still be posted: a completion queue that overruns takes all paths down.
+  uint32_t cq_credits = 0;
+  uint32_t srq_posted = 0;    // receive entries that an immediate may consume
+  uint32_t srq_reserved = 0;  // of those, promised to senders by CTS entries: never above srq_posted
+  uint32_t srq_consumed = 0;  // to repost, once receive_batch of them came together
+  uint32_t receive_batch = 1;
+
+  // Loop-back for Iflush; made when GPU memory may be in use.
+  QueuePair flush_qp;
+  std::unique_ptr<MemoryHandle> flush_memory;
+  alignas(64) std::array<uint64_t, 8> flush_target{};
+  uint32_t flush_free_wrs = 0;
+};
+
+// The 48-bit space above holds user addresses of x86-64 and aarch64 processes.
+class Engine {
+ public:
+  static constexpr uint32_t kReceiveBatch = 32;
+  static constexpr uint32_t kPollBatch = 16;
+  static constexpr uint32_t kConnectionIndices = 65536;
+
+  // Opens queues on every member port of `device`. Service thread; may take milliseconds.
+  static Result<Engine*> Create(int device, const Params& params, const CommConfig& config);
+
+  // Data path, under DataGuard or ControlGuard.
+  void Poll();
+  void Progress();
+  void Enqueue(SendRequest* request);
+  void Enqueue(RecvGroup* group);
+  void Remove(SendRequest* request);
+  void Remove(RecvGroup* group);
+  bool has_waiting() const { return waiting_; }
+
+  // Marks the path and its connections failed with `cause`; first cause wins. Any guard. The event thread tells the peer
+  // and moves the queue pairs to ERR.
+  void FailPath(Path& path, const Status& cause);
+  Path* FindPath(uint32_t qp_number);  // null: none with such a queue pair
+  // Every path of this engine: the device is gone.
+  void FailAll(const Status& cause);
+
+  BiasedLock lock;
+  const uint64_t uid;
+  const int device;
+  const Params& params;
+  const CommConfig config;
+  const bool infiniband;
+  EventLoop& loop;
+
+  // Under lock.
+  std::array<EnginePort, kMaxMergedPorts> ports;
+  uint32_t port_count = 0;  // 0 after teardown: Poll then touches nothing
+  std::vector<std::shared_ptr<DeviceContext>> devices;
+  // By connection index; kConnectionIndices entries, null until published, touched on use.
+  std::unique_ptr<RecvConnection*[], void (*)(RecvConnection**)> receivers;
+  TablePool tables;
+  std::vector<Path*> live_paths;  // have queue pairs
+  uint64_t flushed_completions = 0;  // consequences of a failure: counted, not printed
+
+  // Event thread.
+  std::vector<std::unique_ptr<Path>> paths;  // never freed: completions and posted tasks may still name them
+  std::vector<std::unique_ptr<Connection>> connections;  // likewise
+  std::map<uint64_t, std::unique_ptr<OutLink>> out_links;  // by the peer's uid
+  std::vector<std::unique_ptr<InLink>> in_links;
+  std::map<uint32_t, ListenState*> listeners;
+  std::set<uint16_t> taken_indices;  // connection indices in use or in quarantine
+  uint16_t next_index = 0;
+  bool finalizing = false;
+  bool finished = false;  // nothing of verbs is left
+
+  // Listeners, pending connects and open connections; at zero an engine of the global context ends (retire).
+  std::atomic<uint32_t> users{0};
+  std::function<void(Engine&)> retire;  // event thread; empty for engines that finalize ends
+
+  std::string Describe() const;  // "mlx5_0+mlx5_1"
+  PortAddress AddressOf(uint32_t port) const;
+
+ private:
+  Engine(int device, const Params& params, const CommConfig& config, bool infiniband, EventLoop& loop);
+  Status OpenPort(uint32_t index, const Port& port);
+  void OnCompletions(uint32_t port_index, std::span<const ibv_wc> completions);
+  void OnImmediate(uint32_t port_index, const ibv_wc& wc);
+  void OnError(const EnginePort& port, const ibv_wc& wc);
+  void FinishSub(RecvGroup& group, RecvSub& sub);
+  Status RefillReceives(EnginePort& port);
+  Status OpenFlush(EnginePort& port);
+  // The defect that must never be taken for data: fails the path that the immediate came from.
+  void OnStaleImmediate(const ibv_wc& wc, const char* what);
+  void ReleaseReservations(RecvConnection& connection);
+
+  // Work that found no room, oldest first.
+  SendRequest* sends_head_ = nullptr;
+  SendRequest* sends_tail_ = nullptr;
+  RecvGroup* groups_head_ = nullptr;
+  RecvGroup* groups_tail_ = nullptr;
+  bool waiting_ = false;
+  std::array<ibv_recv_wr, kReceiveBatch> receive_chain_{};
+};
+
+}  // namespace sluice

@@ -1,0 +1,251 @@
+// The engine's data path: polling, dispatch of completions, and work that waited for room.
+#include <arpa/inet.h>
+
+#include <span>
+
+#include "plugin/log.h"
+#include "plugin/transport/engine.h"
+#include "plugin/transport/path.h"
+#include "plugin/transport/post.h"
+#include "plugin/transport/teardown.h"
+#include "verbs/completion.h"
+
+namespace sluice {
+
+void Engine::Poll() {
+  for (uint32_t i = 0; i < port_count; ++i) {
+    ibv_wc completions[kPollBatch];
+    const int count = ibv_poll_cq(ports[i].cq.get(), kPollBatch, completions);
+    if (count > 0) {
+      OnCompletions(i, std::span(completions, static_cast<size_t>(count)));
+    } else if (count < 0) [[unlikely]] {
+      FailAll(SystemError("polling the completion queue of " + ports[i].port.name + " failed; the device was reset or removed, see dmesg"));
+    }
+  }
+  if (waiting_) [[unlikely]] Progress();
+}
+
+void Engine::OnCompletions(uint32_t port_index, std::span<const ibv_wc> completions) {
+  EnginePort& port = ports[port_index];
+  for (const ibv_wc& wc : completions) {
+    if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+      OnError(port, wc);
+    } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+      OnImmediate(port_index, wc);
+    } else if (WorkId::Kind(wc.wr_id) == WorkKind::kData) {
+      auto* request = WorkId::Owner<SendRequest>(wc.wr_id);
+      const uint32_t retired = WorkId::Count(wc.wr_id);
+      DataQueue& queue = static_cast<SendConnection*>(request->connection)->path->queues[WorkId::Index(wc.wr_id)];
+      queue.free_wrs += retired;
+      --queue.outstanding_chunks;
+      port.cq_credits += retired;
+      if (--request->chunks_pending == 0 && request->chunks_posted == request->chunks) request->done = true;
+    } else if (WorkId::Kind(wc.wr_id) == WorkKind::kControl) {
+      const uint32_t retired = WorkId::Index(wc.wr_id);
+      WorkId::Owner<ControlQueue>(wc.wr_id)->free_wrs += retired;
+      port.cq_credits += retired;
+    } else {
+      auto* request = WorkId::Owner<FlushRequest>(wc.wr_id);
+      ++port.cq_credits;
+      ++port.flush_free_wrs;
+      if (--request->pending == 0) request->done = true;
+    }
+  }
+  if (port.srq_consumed >= port.receive_batch) {
+    if (Status status = RefillReceives(port); !status.ok()) [[unlikely]] FailAll(status);
+  }
+}
+
+void Engine::OnImmediate(uint32_t port_index, const ibv_wc& wc) {
+  EnginePort& port = ports[port_index];
+  --port.srq_posted;
+  ++port.srq_consumed;
+  const Immediate immediate = Immediate::Unpack(ntohl(wc.imm_data));
+  RecvConnection* connection = receivers[immediate.connection];
+  if (connection == nullptr) [[unlikely]] return OnStaleImmediate(wc, "no such connection");
+  RecvGroup& group = connection->groups[immediate.slot];
+  if (!group.open || group.epoch != immediate.epoch || immediate.sub >= group.n) [[unlikely]] {
+    return OnStaleImmediate(wc, "no open receive");
+  }
+  RecvSub& sub = group.subs[immediate.sub];
+  if (sub.done || sub.counted >= sub.granted) [[unlikely]] return OnStaleImmediate(wc, "more chunks than granted");
+  --port.srq_reserved;
+  ++sub.counted;
+  ++sub.arrived[port_index];
+  if (immediate.kind == ImmKind::kSingle) {
+    sub.bytes = wc.byte_len;
+    return FinishSub(group, sub);
+  }
+  if (immediate.kind == ImmKind::kLast) {
+    const Record& record = connection->records[immediate.slot * connection->max_recvs + immediate.sub];
+    if (__atomic_load_n(&record.seq, __ATOMIC_ACQUIRE) != group.seq || record.chunks == 0) [[unlikely]] {
+      return OnStaleImmediate(wc, "record of another group");
+    }
+    sub.bytes = record.bytes;
+    sub.expected = record.chunks;
+  }
+  if (sub.counted == sub.expected) FinishSub(group, sub);
+}
+
+void Engine::FinishSub(RecvGroup& group, RecvSub& sub) {
+  for (uint32_t i = 0; i < port_count; ++i) ports[i].srq_reserved -= sub.granted - sub.arrived[i];
+  sub.done = true;
+  if (--group.remaining == 0) group.done = true;
+}
+
+void Engine::OnStaleImmediate(const ibv_wc& wc, const char* what) {
+  Path* path = FindPath(wc.qp_num);
+  if (path == nullptr || path->failed) return;
+  const Immediate immediate = Immediate::Unpack(ntohl(wc.imm_data));
+  FailPath(*path, InternalError("protocol defect: immediate data for connection " + std::to_string(immediate.connection) + " slot " +
+                                std::to_string(immediate.slot) + " sub " + std::to_string(immediate.sub) + " from " + path->peer + ": " + what +
+                                "; nothing was delivered, please report it"));
+}
+
+void Engine::OnError(const EnginePort& port, const ibv_wc& wc) {
+  Path* path = FindPath(wc.qp_num);
+  if (path == nullptr) {
+    ++flushed_completions;
+    if (wc.qp_num == port.flush_qp.number() && WorkId::Kind(wc.wr_id) == WorkKind::kFlush) {
+      WorkId::Owner<FlushRequest>(wc.wr_id)->connection->Fail(
+          SystemError(DescribeCompletion(wc, {.device = port.port.name, .what = "flush of GPU memory", .local = {}, .remote = {}})));
+    }
+    return;
+  }
+  ++path->errors_seen;
+  if (path->failed || IsFlush(wc.status)) {
+    ++flushed_completions;
+    if (path->failed) return;
+  }
+  const std::string what = std::string(path->outbound ? "data to " : "grants to ") + path->peer;
+  std::string remote;
+  for (const PortPair& pair : path->pairs) {
+    if (pair.control.number() == wc.qp_num) remote = pair.control.remote();
+    for (const QueuePair& queue : pair.data) {
+      if (queue.number() == wc.qp_num) remote = queue.remote();
+    }
+  }
+  const std::string local = FormatGid(port.gid.gid) + " index " + std::to_string(port.gid.index);
+  const std::string message = DescribeCompletion(wc, {.device = port.port.name, .what = what, .local = local, .remote = remote});
+  FailPath(*path, IsRemoteFailure(wc.status) || IsFlush(wc.status) ? RemoteError(message) : SystemError(message));
+}
+
+Path* Engine::FindPath(uint32_t qp_number) {
+  for (Path* path : live_paths) {
+    for (const PortPair& pair : path->pairs) {
+      if (pair.control.number() == qp_number) return path;
+      for (const QueuePair& queue : pair.data) {
+        if (queue.number() == qp_number) return path;
+      }
+    }
+  }
+  return nullptr;
+}
+
+void Engine::FailPath(Path& path, const Status& cause) {
+  if (path.failed) return;
+  path.failed = true;
+  path.failure = cause;
+  if (path.outbound) {
+    for (SendConnection* connection : static_cast<OutPath&>(path).connections) connection->Fail(cause);
+  } else {
+    for (RecvConnection* connection : static_cast<InPath&>(path).connections) {
+      connection->Fail(cause);
+      ReleaseReservations(*connection);
+    }
+  }
+  for (SendRequest* request = sends_head_; request != nullptr;) {
+    SendRequest* next = request->next;
+    if (request->connection->error.load(std::memory_order_relaxed) != nullptr) Remove(request);
+    request = next;
+  }
+  for (RecvGroup* group = groups_head_; group != nullptr;) {
+    RecvGroup* next = group->next;
+    if (group->connection->error.load(std::memory_order_relaxed) != nullptr) Remove(group);
+    group = next;
+  }
+  NotifyPathFailed(path);
+}
+
+// Late immediates of such a group then count as stale, which a failed path ignores.
+void Engine::ReleaseReservations(RecvConnection& connection) {
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    RecvGroup& group = connection.groups[slot];
+    if (!group.open || group.done || group.waiting) continue;
+    for (uint32_t i = 0; i < group.n; ++i) {
+      RecvSub& sub = group.subs[i];
+      if (sub.done) continue;
+      for (uint32_t port = 0; port < port_count; ++port) ports[port].srq_reserved -= sub.granted - sub.arrived[port];
+      sub.granted = 0;
+      sub.done = true;
+    }
+  }
+}
+
+void Engine::FailAll(const Status& cause) {
+  for (Path* path : live_paths) FailPath(*path, cause);
+}
+
+namespace {
+
+template <typename T>
+void Append(T* item, T*& head, T*& tail) {
+  item->next = nullptr;
+  item->previous = tail;
+  (tail == nullptr ? head : tail->next) = item;
+  tail = item;
+  item->waiting = true;
+}
+
+template <typename T>
+void Unlink(T* item, T*& head, T*& tail) {
+  if (!item->waiting) return;
+  (item->previous == nullptr ? head : item->previous->next) = item->next;
+  (item->next == nullptr ? tail : item->next->previous) = item->previous;
+  item->waiting = false;
+}
+
+}  // namespace
+
+void Engine::Enqueue(SendRequest* request) {
+  Append(request, sends_head_, sends_tail_);
+  waiting_ = true;
+}
+
+void Engine::Enqueue(RecvGroup* group) {
+  Append(group, groups_head_, groups_tail_);
+  waiting_ = true;
+}
+
+void Engine::Remove(SendRequest* request) {
+  Unlink(request, sends_head_, sends_tail_);
+  waiting_ = sends_head_ != nullptr || groups_head_ != nullptr;
+}
+
+void Engine::Remove(RecvGroup* group) {
+  Unlink(group, groups_head_, groups_tail_);
+  waiting_ = sends_head_ != nullptr || groups_head_ != nullptr;
+}
+
+void Engine::Progress() {
+  // Oldest first; a full queue pair holds back only its own path's later work. PostCts and PostChunks may fail a path,
+  // which removes other items: restart then.
+  for (RecvGroup* group = groups_head_; group != nullptr;) {
+    RecvGroup* next = group->next;
+    if (PostCts(*group)) {
+      Remove(group);
+      next = groups_head_;
+    }
+    group = next;
+  }
+  for (SendRequest* request = sends_head_; request != nullptr;) {
+    SendRequest* next = request->next;
+    if (PostChunks(*request)) {
+      Remove(request);
+      next = sends_head_;
+    }
+    request = next;
+  }
+}
+
+}  // namespace sluice

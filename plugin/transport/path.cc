@@ -1,0 +1,143 @@
+#include "plugin/transport/path.h"
+
+#include <algorithm>
+
+#include "plugin/log.h"
+#include "plugin/transport/engine.h"
+
+namespace sluice {
+namespace {
+
+// Verbs caps a message at max_msg_sz of the port; a chunk also starts at a multiple of 128 bytes.
+bool SameSubnetOf(const PortAddress& a, const PortAddress& b) {
+  ibv_gid left, right;
+  std::copy(a.gid.begin(), a.gid.end(), left.raw);
+  std::copy(b.gid.begin(), b.gid.end(), right.raw);
+  return SameSubnet(static_cast<LinkLayer>(a.link_layer), left, right);
+}
+
+}  // namespace
+
+Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair& pair) {
+  EnginePort& port = engine.ports[outbound ? pair.sender_port : pair.receiver_port];
+  QueuePairOptions options;
+  options.send_cq = port.cq.get();
+  options.recv_cq = port.cq.get();
+  const InitParams init{.port = port.port.number, .pkey_index = static_cast<uint16_t>(engine.params.ib_pkey_index)};
+  // R writes CTS entries, S only receives them: no receive entries on either side.
+  options.max_send_wr = outbound ? 1 : kControlQueueDepth;
+  options.max_inline = outbound ? 0 : port.max_inline;
+  Result<QueuePair> control = QueuePair::Create(port.device->pd(), options);
+  if (!control.ok()) return control.status();
+  pair.control = std::move(*control);
+  SLUICE_RETURN_IF_ERROR(pair.control.ToInit(init));
+  options.max_send_wr = outbound ? kDataQueueDepth : 1;
+  options.max_inline = outbound ? static_cast<uint32_t>(sizeof(Record)) : 0;
+  options.srq = outbound ? nullptr : port.srq.get();
+  for (uint32_t i = 0; i < data_queues; ++i) {
+    Result<QueuePair> queue = QueuePair::Create(port.device->pd(), options);
+    if (!queue.ok()) return queue.status();
+    pair.data.push_back(std::move(*queue));
+    SLUICE_RETURN_IF_ERROR(pair.data.back().ToInit(init));
+  }
+  return Status::Ok();
+}
+
+Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pair_index, const PairFrame& theirs, const PortAddress& peer_port,
+                   uint32_t own_base_psn, uint32_t peer_base_psn) {
+  const Params& params = engine.params;
+  EnginePort& port = engine.ports[path.outbound ? pair.sender_port : pair.receiver_port];
+  pair.mtu = PathMtu(port.attributes.active_mtu, static_cast<ibv_mtu>(peer_port.mtu));
+  RtrParams rtr;
+  rtr.mtu = pair.mtu;
+  rtr.sgid_index = static_cast<uint8_t>(port.gid.index);
+  std::copy(peer_port.gid.begin(), peer_port.gid.end(), rtr.dgid.raw);
+  rtr.dlid = peer_port.lid;
+  const bool ethernet = port.port.link_layer == LinkLayer::kEthernet;
+  rtr.is_global = ethernet || peer_port.needs_grh != 0 || (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0 ||
+                  SubnetPrefix(port.gid.gid) != SubnetPrefix(rtr.dgid);
+  RtsParams rts;
+  rts.timeout = static_cast<uint8_t>(params.ib_timeout);
+  rts.retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt);
+  const ibv_ece ece{.vendor_id = theirs.ece.vendor_id, .options = theirs.ece.options, .comp_mask = theirs.ece.comp_mask};
+  auto connect = [&](QueuePair& queue, uint32_t dest_qpn, uint32_t queue_index) -> Status {
+    if (params.ib_ece_enable && ece.vendor_id != 0) SLUICE_RETURN_IF_ERROR(queue.SetEce(ece));
+    rtr.dest_qpn = dest_qpn;
+    rtr.psn = PsnOf(peer_base_psn, pair_index, queue_index);
+    rts.psn = PsnOf(own_base_psn, pair_index, queue_index);
+    // Distinct flow labels give each queue pair a UDP source port, hence an ECMP path, of its own; equal in both directions.
+    rtr.flow_label = ethernet ? (std::min(own_base_psn, peer_base_psn) + pair_index * 64 + queue_index) & 0xfffff : 0;
+    SLUICE_RETURN_IF_ERROR(queue.ToRtr(rtr));
+    return queue.ToRts(rts);
+  };
+  const ClassFrame& control_class = path.classes[0];
+  rtr.sl = control_class.sl;
+  rtr.traffic_class = control_class.control_traffic_class;
+  SLUICE_RETURN_IF_ERROR(connect(pair.control, theirs.control_qpn, 0));
+  uint32_t next = 0;
+  for (const ClassFrame& service_class : path.classes) {
+    rtr.sl = service_class.sl;
+    rtr.traffic_class = service_class.traffic_class;
+    for (uint32_t i = 0; i < service_class.queue_pairs; ++i, ++next) {
+      SLUICE_RETURN_IF_ERROR(connect(pair.data[next], theirs.data_qpns[next], next + 1));
+    }
+  }
+  return Status::Ok();
+}
+
+void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports) {
+  const Engine& engine = path.engine;
+  for (const PortPair& pair : path.pairs) {
+    const EnginePort& port = engine.ports[path.outbound ? pair.sender_port : pair.receiver_port];
+    const PortAddress& peer = peer_ports[path.outbound ? pair.receiver_port : pair.sender_port];
+    ibv_gid peer_gid;
+    std::copy(peer.gid.begin(), peer.gid.end(), peer_gid.raw);
+    const ClassFrame& service_class = path.classes[0];
+    SLUICE_INFO(kLogNet,
+                "path %s %s: %s %s GID %s index %d LID %u, peer %s GID %s LID %u, MTU %u, SL %u TC %u (grants TC %u), %zu data + 1 control queue "
+                "pairs, routing %s, ordering %s, GPU memory %s",
+                path.outbound ? "to" : "from", path.peer.c_str(), port.port.name.c_str(),
+                std::string(LinkLayerName(port.port.link_layer)).c_str(), FormatGid(port.gid.gid).c_str(), port.gid.index, port.attributes.lid,
+                peer.name.c_str(), FormatGid(peer_gid).c_str(), peer.lid, MtuBytes(pair.mtu), service_class.sl, service_class.traffic_class,
+                service_class.control_traffic_class, pair.data.size(), port.adaptive_routing ? "adaptive" : "static",
+                port.device->memory().UsesRelaxedOrdering() ? "relaxed" : "strict",
+                port.device->memory().SupportsDmaBuf() ? "DMA-BUF" : "plain registration");
+  }
+}
+
+Result<std::vector<std::pair<uint8_t, uint8_t>>> MatchPorts(const std::vector<PortAddress>& senders, const std::vector<PortAddress>& receivers) {
+  std::vector<std::pair<uint8_t, uint8_t>> pairs;
+  const size_t count = std::max(senders.size(), receivers.size());
+  const bool more_senders = senders.size() >= receivers.size();
+  const std::vector<PortAddress>& many = more_senders ? senders : receivers;
+  const std::vector<PortAddress>& few = more_senders ? receivers : senders;
+  std::vector<size_t> uses(few.size(), 0);
+  for (size_t i = 0; i < count; ++i) {
+    // The least used port of the same link layer; on a tie one in the same subnet (positions may be swapped on the peer).
+    int best = -1;
+    for (size_t j = 0; j < few.size(); ++j) {
+      const size_t candidate = (i + j) % few.size();
+      if (few[candidate].link_layer != many[i].link_layer) continue;
+      if (best < 0) {
+        best = static_cast<int>(candidate);
+        continue;
+      }
+      const bool closer = SameSubnetOf(many[i], few[candidate]) && !SameSubnetOf(many[i], few[static_cast<size_t>(best)]);
+      if (uses[candidate] < uses[static_cast<size_t>(best)] || (uses[candidate] == uses[static_cast<size_t>(best)] && closer)) {
+        best = static_cast<int>(candidate);
+      }
+    }
+    if (best < 0) {
+      return InvalidUsage("port " + many[i].name + " is " + std::string(LinkLayerName(static_cast<LinkLayer>(many[i].link_layer))) +
+                          " and the peer has only " + std::string(LinkLayerName(static_cast<LinkLayer>(few[0].link_layer))) +
+                          " ports (" + few[0].name + "); choose devices of one link layer with NCCL_IB_HCA on every host");
+    }
+    ++uses[static_cast<size_t>(best)];
+    const auto many_index = static_cast<uint8_t>(i);
+    const auto few_index = static_cast<uint8_t>(best);
+    pairs.push_back(more_senders ? std::pair{many_index, few_index} : std::pair{few_index, many_index});
+  }
+  return pairs;
+}
+
+}  // namespace sluice

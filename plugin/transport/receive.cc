@@ -1,0 +1,215 @@
+// Irecv, Iflush and Test.
+#include <algorithm>
+
+#include "plugin/transport/engine.h"
+#include "plugin/transport/path.h"
+#include "plugin/transport/post.h"
+
+namespace sluice {
+namespace {
+
+// Immediates that a message of this capacity may need at least and would like at most.
+struct ChunkNeed {
+  uint32_t least;
+  uint32_t wanted;
+};
+
+ChunkNeed NeedOf(const InPath& path, uint32_t capacity_bytes) {
+  if (capacity_bytes <= path.stripe_above_bytes) [[likely]] return {1, 1};
+  const auto least = static_cast<uint32_t>((capacity_bytes + path.max_message_bytes - 1) / path.max_message_bytes);
+  return {least, std::max<uint32_t>(least, path.stripes)};
+}
+
+}  // namespace
+
+void ControlQueue::Prepare() {
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+}
+
+bool PostCts(RecvGroup& group) {
+  auto& connection = static_cast<RecvConnection&>(*group.connection);
+  InPath& path = *connection.path;
+  Engine& engine = *group.engine;
+  ControlQueue& control = path.controls[connection.control_pair];
+  EnginePort& port = engine.ports[control.engine_port];
+  if (control.free_wrs == 0 || port.cq_credits == 0) [[unlikely]] return false;
+
+  CtsEntry* entries = connection.cts_staging + group.slot * connection.max_recvs;
+  uint32_t available = ~0u;
+  for (uint32_t i = 0; i < engine.port_count; ++i) available = std::min(available, engine.ports[i].srq_posted - engine.ports[i].srq_reserved);
+  uint32_t least = 0, wanted = 0;
+  for (uint32_t i = 0; i < group.n; ++i) {
+    const ChunkNeed need = NeedOf(path, entries[i].capacity_bytes);
+    least += need.least;
+    wanted += need.wanted;
+  }
+  if (available < least) [[unlikely]] return false;
+  const bool short_of_entries = available < wanted;
+  uint32_t reserved = 0;
+  for (uint32_t i = 0; i < group.n; ++i) {
+    const ChunkNeed need = NeedOf(path, entries[i].capacity_bytes);
+    const uint32_t chunks = short_of_entries ? need.least : need.wanted;
+    entries[i].chunks = static_cast<uint16_t>(chunks);
+    group.subs[i].granted = static_cast<uint16_t>(chunks);
+    reserved += chunks;
+  }
+  for (uint32_t i = 0; i < engine.port_count; ++i) engine.ports[i].srq_reserved += reserved;
+
+  const uint32_t bytes = group.n * static_cast<uint32_t>(sizeof(CtsEntry));
+  control.sge = {reinterpret_cast<uint64_t>(entries), bytes, connection.table_lkeys[control.engine_port]};
+  control.wr.wr.rdma.remote_addr = connection.remote_cts_ring + group.slot * connection.max_recvs * sizeof(CtsEntry);
+  control.wr.wr.rdma.rkey = connection.remote_ring_rkeys[path.pairs[connection.control_pair].sender_port];
+  const bool signaled = ++control.unsignaled >= control.signal_every;
+  control.wr.send_flags = 0;
+  if (bytes <= control.max_inline) control.wr.send_flags |= IBV_SEND_INLINE;
+  if (signaled) control.wr.send_flags |= IBV_SEND_SIGNALED;
+  control.wr.wr_id = WorkId::Pack(WorkKind::kControl, &control, 0, control.unsignaled);
+  if (signaled) control.unsignaled = 0;
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(control.qp, &control.wr, &bad);
+  if (error != 0) [[unlikely]] {
+    engine.FailPath(path, SystemError("posting a grant to " + path.peer + " on " + port.port.name, error));
+    return true;
+  }
+  --control.free_wrs;
+  --port.cq_credits;
+  return true;
+}
+
+Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) {
+  auto& connection = *static_cast<RecvConnection*>(this);
+  Engine& engine = *connection.engine;
+  DataGuard guard(engine.lock);
+  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]] return Attempt<Request>::Failed(error);
+  if (buffers.empty() || buffers.size() > connection.max_recvs) [[unlikely]] {
+    engine.FailPath(*connection.path, InvalidArgument("irecv of " + std::to_string(buffers.size()) + " buffers: this connection groups 1 to " +
+                                                      std::to_string(connection.max_recvs) + " (SLUICE_MAX_RECVS)"));
+    return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+  }
+  const uint32_t slot = static_cast<uint32_t>(connection.group % kSlots);
+  RecvGroup& group = connection.groups[slot];
+  if (group.open) [[unlikely]] return Attempt<Request>::Again();  // 32 receives are open
+  const uint32_t seq = SequenceOf(connection.group);
+  CtsEntry* entries = connection.cts_staging + slot * connection.max_recvs;
+  for (uint32_t i = 0; i < buffers.size(); ++i) {
+    const ReceiveBuffer& buffer = buffers[i];
+    if (buffer.bytes > kMaxMessageBytes || (buffer.bytes != 0 && buffer.memory == nullptr)) [[unlikely]] {
+      engine.FailPath(*connection.path, InvalidArgument("irecv buffer " + std::to_string(i) + " of " + std::to_string(buffer.bytes) + " bytes " +
+                                                        (buffer.memory == nullptr ? "has no memory handle" : "exceeds 2147483647")));
+      return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+    }
+    CtsEntry& entry = entries[i];
+    entry.address = reinterpret_cast<uint64_t>(buffer.data);
+    entry.capacity_bytes = static_cast<uint32_t>(buffer.bytes);
+    entry.tag = buffer.tag;
+    if (buffer.memory != nullptr) entry.rkeys = buffer.memory->rkeys();
+    entry.granted_bytes = static_cast<uint32_t>(buffer.bytes);
+    entry.group_size = static_cast<uint8_t>(buffers.size());
+    entry.sub = static_cast<uint8_t>(i);
+    entry.seq = seq;
+    RecvSub& sub = group.subs[i];
+    sub.bytes = 0;
+    sub.counted = 0;
+    sub.expected = 0;
+    sub.done = false;
+    sub.memory = buffer.memory;
+    sub.arrived = {};
+  }
+  group.n = static_cast<uint8_t>(buffers.size());
+  group.remaining = group.n;
+  group.slot = static_cast<uint8_t>(slot);
+  group.epoch = static_cast<uint8_t>(connection.group >> 5 & 63);
+  group.seq = seq;
+  group.open = true;
+  group.done = false;
+  ++connection.group;
+  ++connection.open_requests;
+  if (engine.has_waiting() || !PostCts(group)) [[unlikely]] {
+    engine.Enqueue(&group);
+    engine.Progress();
+  }
+  return Attempt<Request>::Of(&group);
+}
+
+Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) {
+  auto& connection = *static_cast<RecvConnection*>(this);
+  Engine& engine = *connection.engine;
+  DataGuard guard(engine.lock);
+  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]] return Attempt<Request>::Failed(error);
+  const ReceiveBuffer* last = nullptr;
+  for (const ReceiveBuffer& buffer : buffers) {
+    if (buffer.bytes != 0 && buffer.memory != nullptr) last = &buffer;
+  }
+  // Host memory is coherent; the read is for GPU memory, where data may still be in flight inside the PCIe tree.
+  if (last == nullptr || engine.params.gdr_flush_disable || (last->memory->kind() == MemoryKind::kHost && !engine.params.force_flush)) {
+    return Attempt<Request>::Again();
+  }
+  FlushRequest* request = nullptr;
+  for (uint32_t i = 0; i < kSlots && request == nullptr; ++i) {
+    if (!connection.flushes[i].open) request = &connection.flushes[i];
+  }
+  bool room = request != nullptr;
+  for (uint32_t i = 0; i < engine.port_count; ++i) room &= engine.ports[i].flush_free_wrs > 0 && engine.ports[i].cq_credits > 0;
+  // An empty answer would mean "done": wait for room by polling. Each flush in flight completes without remote software.
+  while (!room) {
+    engine.Poll();
+    if (const Status* error = connection.error.load(std::memory_order_acquire)) return Attempt<Request>::Failed(error);
+    if (request == nullptr) {
+      connection.Fail(InvalidUsage("more than 32 flushes are open on one connection"));
+      return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+    }
+    room = true;
+    for (uint32_t i = 0; i < engine.port_count; ++i) room &= engine.ports[i].flush_free_wrs > 0 && engine.ports[i].cq_credits > 0;
+  }
+  request->open = true;
+  request->done = false;
+  request->pending = 0;
+  for (uint32_t i = 0; i < engine.port_count; ++i) {
+    EnginePort& port = engine.ports[i];
+    ibv_sge sge = {reinterpret_cast<uint64_t>(port.flush_target.data()), 1, port.flush_memory->lkey(0)};
+    ibv_send_wr wr = {};
+    wr.wr_id = WorkId::Pack(WorkKind::kFlush, request, 0, 0);
+    wr.opcode = IBV_WR_RDMA_READ;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(last->data);
+    wr.wr.rdma.rkey = last->memory->rkeys()[i];
+    ibv_send_wr* bad = nullptr;
+    const int error = ibv_post_send(port.flush_qp.get(), &wr, &bad);
+    if (error != 0) {
+      connection.Fail(SystemError("posting a flush on " + port.port.name, error));
+      return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+    }
+    --port.flush_free_wrs;
+    --port.cq_credits;
+    ++request->pending;
+  }
+  ++connection.open_requests;
+  return Attempt<Request>::Of(request);
+}
+
+TestOutcome Request::Test(int* sizes) {
+  auto& request = *static_cast<RequestBase*>(this);
+  Engine& engine = *request.engine;
+  DataGuard guard(engine.lock);
+  if (!request.done) {
+    engine.Poll();
+    if (!request.done) return {false, request.connection->error.load(std::memory_order_acquire)};
+  }
+  request.open = false;
+  --request.connection->open_requests;
+  if (request.kind == RequestKind::kReceive) {
+    auto& group = static_cast<RecvGroup&>(request);
+    if (sizes != nullptr) {
+      for (uint32_t i = 0; i < group.n; ++i) sizes[i] = static_cast<int>(group.subs[i].bytes);
+    }
+  } else if (request.kind == RequestKind::kSend && sizes != nullptr) {
+    *sizes = static_cast<int>(static_cast<SendRequest&>(request).bytes);
+  }
+  return {true, nullptr};
+}
+
+}  // namespace sluice
