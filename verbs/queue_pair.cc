@@ -130,6 +130,7 @@ std::string QueuePair::Describe(std::string_view transition) const {
 Status QueuePair::ToInit(const InitParams& params) {
   if (qp_ == nullptr) return InvalidUsage("ToInit on an empty queue pair");
   port_ = params.port;
+  remote_.clear();
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = params.port;

@@ -7,3 +7,9 @@ sluice_test(NAME verbs_test
     verbs_messages_test.cc
   LIBS sluice_verbs
   LABELS unit)
+
+# Brings its own libibverbs, so it is a program of its own.
+sluice_test(NAME verbs_device_test
+  SOURCES verbs_device_test.cc verbs_fake_library.cc
+  LIBS sluice_verbs
+  LABELS unit)
