@@ -1,0 +1,212 @@
+#include "verbs/soft/daemon/client.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "verbs/soft/daemon/log.h"
+
+namespace sluice::soft {
+
+Client::~Client() {
+  if (process_ != 0) fabric_->DetachProcess(process_);
+  if (header_ != nullptr) munmap(header_, kSessionBytes);
+}
+
+Status Client::Attach(std::vector<UniqueFd> fds, uint32_t host) {
+  if (fds.size() != 2) return InvalidArgument("fabric process: the program sent no shared memory");
+  memory_ = std::move(fds[0]);
+  wake_ = std::move(fds[1]);
+  struct stat status {};
+  if (fstat(memory_.get(), &status) != 0 || status.st_size < static_cast<off_t>(kSessionBytes)) {
+    return InvalidArgument("fabric process: the program's shared memory is too small");
+  }
+  void* memory = mmap(nullptr, kSessionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+  if (memory == MAP_FAILED) {
+    return SystemError("fabric process: cannot map the program's shared memory", errno, "end some programs");
+  }
+  header_ = static_cast<SessionHeader*>(memory);
+  auto* bytes = static_cast<std::byte*>(memory);
+  requests_ = RingConsumer(&header_->requests, bytes + kRequestRingOffset, kRequestRingBytes);
+  commands_ = RingProducer(&header_->commands, bytes + kCommandRingOffset, kCommandRingBytes);
+  host_ = host;
+  process_ = fabric_->AttachProcess(host, this);
+  return Status::Ok();
+}
+
+void Client::Wake() {
+  const uint64_t one = 1;
+  while (write(wake_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+// ---- commands
+
+void Client::Track(DmaId dma, const PayloadRef& payload, AtomicCommand* atomic) {
+  InFlight in_flight{commands_.tail(), dma, payload, atomic};
+  if (deferred_.empty()) {
+    in_flight_.push_back(std::move(in_flight));
+  } else {
+    deferred_.back().tracked = true;
+    deferred_.back().in_flight = std::move(in_flight);
+  }
+}
+
+void Client::DrainDeferred() {
+  while (!deferred_.empty()) {
+    Deferred& deferred = deferred_.front();
+    const auto* waiting = reinterpret_cast<const RecordHeader*>(deferred.bytes.data());
+    RecordHeader* record = commands_.Reserve(waiting->type, deferred.bytes.size(), false);
+    if (record == nullptr) return;
+    const uint32_t size = record->size_bytes;
+    memcpy(record, waiting, deferred.bytes.size());
+    record->size_bytes = size;
+    if (deferred.tracked) {
+      deferred.in_flight.end = commands_.tail();
+      if (deferred.in_flight.atomic != nullptr)
+        deferred.in_flight.atomic = reinterpret_cast<AtomicCommand*>(record);
+      in_flight_.push_back(std::move(deferred.in_flight));
+    }
+    deferred_.pop_front();
+  }
+}
+
+void Client::Flush() {
+  if (!commands_.unpublished()) return;
+  open_scatter_ = nullptr;
+  if (commands_.Publish()) Wake();
+}
+
+bool Client::ReapExecuted() {
+  const uint64_t executed = commands_.Refresh();
+  if (executed == executed_) return false;
+  executed_ = executed;
+  while (!in_flight_.empty() && in_flight_.front().end <= executed) {
+    const InFlight done = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (done.dma != 0) fabric_->DmaDone(done.dma, true, done.atomic != nullptr ? done.atomic->before : 0);
+  }
+  DrainDeferred();
+  return true;
+}
+
+bool Client::PrepareSleep() {
+  requests_.SetSleeps(true);
+  return requests_.Empty() && commands_.consumer_position() == executed_;
+}
+
+void Client::EndSleep() {
+  requests_.SetSleeps(false);
+}
+
+void Client::SetStarves(bool starves) {
+  header_->fabric_starves.store(starves ? 1 : 0, std::memory_order_seq_cst);
+}
+
+// ---- ProcessMemory
+
+void Client::Gather(DmaId id, std::span<const MemoryRange> ranges, const PayloadRef& into) {
+  auto* command = NewCommand<GatherCommand>(kCommandGather, ranges.size() * sizeof(GatherCommand::Range));
+  command->header.count = static_cast<uint16_t>(ranges.size());
+  command->pool_offset = into->tag;
+  auto* out = reinterpret_cast<GatherCommand::Range*>(command + 1);
+  for (const MemoryRange& range : ranges) *out++ = {range.address, range.length};
+  Track(id, into, nullptr);
+}
+
+void Client::Scatter(uint64_t address, const PayloadRef& from, uint32_t offset, uint32_t length) {
+  if (length == 0) return;
+  const uint64_t pool_offset = from->tag + offset;
+  if (open_scatter_ != nullptr && open_scatter_->address + open_scatter_->length == address &&
+      open_scatter_->pool_offset + open_scatter_->length == pool_offset &&
+      in_flight_.back().payload.get() == from.get()) {
+    open_scatter_->length += length;
+    return;
+  }
+  auto* command = NewCommand<ScatterCommand>(kCommandScatter);
+  command->address = address;
+  command->pool_offset = pool_offset;
+  command->length = length;
+  Track(0, from, nullptr);
+  if (deferred_.empty()) open_scatter_ = command;
+}
+
+void Client::Atomic(DmaId id, AtomicOp op, uint64_t address, uint64_t compare_or_add, uint64_t swap) {
+  auto* command = NewCommand<AtomicCommand>(kCommandAtomic);
+  command->address = address;
+  command->compare_or_add = compare_or_add;
+  command->swap = swap;
+  command->before = 0;
+  command->is_compare_swap = op == AtomicOp::kCompareSwap ? 1 : 0;
+  Track(id, PayloadRef(), command);
+}
+
+void Client::PushCompletion(CqId cq, const Completion& completion) {
+  const auto found = cqs_.find(cq);
+  if (found == cqs_.end()) return;
+  auto* command = NewCommand<CompletionCommand>(kCommandCompletion);
+  command->cq_cookie = found->second.cookie;
+  command->wr_id = completion.wr_id;
+  command->timestamp_ps = completion.timestamp;
+  command->status = completion.status;
+  command->opcode = completion.opcode;
+  command->vendor_err = completion.vendor_err;
+  command->qp_num = completion.qp_num;
+  command->byte_len = completion.byte_len;
+  command->imm_data = completion.imm_data;
+  command->src_qp = completion.src_qp;
+  command->wc_flags = completion.wc_flags;
+  command->slid = completion.slid;
+  command->sl = completion.sl;
+  command->full = completion.full;
+  command->solicited = completion.solicited;
+}
+
+void Client::PushAsyncEvent(const AsyncEvent& event) {
+  uint64_t element = event.element;
+  switch (event.type) {
+    case IBV_EVENT_CQ_ERR: {
+      const auto found = cqs_.find(event.element);
+      if (found == cqs_.end()) return;
+      element = found->second.cookie;
+      break;
+    }
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED: {
+      const auto found = srqs_.find(event.element);
+      if (found == srqs_.end()) return;
+      element = found->second;
+      break;
+    }
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: {
+      const auto found = qps_.find(static_cast<uint64_t>(event.nic) << 32 | event.element);
+      if (found == qps_.end()) return;
+      element = found->second.cookie;
+      break;
+    }
+    default:
+      break;
+  }
+  auto* command = NewCommand<EventCommand>(kCommandEvent);
+  command->type = event.type;
+  command->nic = event.nic;
+  command->element = element;
+}
+
+uint64_t Client::CompletionsTaken(CqId cq) {
+  const auto found = cqs_.find(cq);
+  if (found == cqs_.end()) return 0;
+  return header_->completions_taken[found->second.slot].load(std::memory_order_acquire);
+}
+
+}  // namespace sluice::soft

@@ -1,0 +1,135 @@
+// One program that uses the fabric: its shared rings on one side, a process of the model on the other.
+//
+// Copies, completions and events of the model become commands in the program's ring, executed there in order.
+// A gather or atomic is done when the program's position in the ring has passed it: no message comes back.
+//
+// Thread rule: the thread that drives the Fabric.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "verbs/soft/ipc/protocol.h"
+#include "verbs/soft/ipc/socket.h"
+#include "verbs/soft/model/fabric.h"
+
+namespace sluice::soft {
+
+class Client : public ProcessMemory {
+ public:
+  Client(Fabric* fabric, UniqueFd socket, int pid) : fabric_(fabric), socket_(std::move(socket)), pid_(pid) {}
+  ~Client() override;
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Takes the session memory and the eventfd that came with Hello, and joins the model.
+  Status Attach(std::vector<UniqueFd> fds, uint32_t host);
+
+  // Executes up to `budget` requests; true when there was one.
+  bool ServeRequests(int budget);
+  // Takes note of the commands that the program has executed; true when there was one.
+  bool ReapExecuted();
+  // Makes new commands visible and wakes the program's service thread if it sleeps.
+  void Flush();
+
+  // Before the fabric process sleeps. False: there is work, stay awake.
+  bool PrepareSleep();
+  void EndSleep();
+  void SetStarves(bool starves);
+
+  int socket() const { return socket_.get(); }
+  int pid() const { return pid_; }
+  uint32_t host() const { return host_; }
+  bool attached() const { return process_ != 0; }
+  // The program has scribbled over its ring.
+  bool broken() const { return broken_ || requests_.broken(); }
+  bool backlog() const { return !deferred_.empty(); }
+
+  // ProcessMemory.
+  void Gather(DmaId id, std::span<const MemoryRange> ranges, const PayloadRef& into) override;
+  void Scatter(uint64_t address, const PayloadRef& from, uint32_t offset, uint32_t length) override;
+  void Atomic(DmaId id, AtomicOp op, uint64_t address, uint64_t compare_or_add, uint64_t swap) override;
+  void PushCompletion(CqId cq, const Completion& completion) override;
+  void PushAsyncEvent(const AsyncEvent& event) override;
+  uint64_t CompletionsTaken(CqId cq) override;
+
+ private:
+  // A copy that the program has not executed yet.
+  struct InFlight {
+    uint64_t end = 0;  // ring position behind the command
+    DmaId dma = 0;     // 0: a scatter
+    PayloadRef payload;
+    AtomicCommand* atomic = nullptr;
+  };
+  // A command that found the ring full.
+  struct Deferred {
+    std::vector<std::byte> bytes;
+    bool tracked = false;
+    InFlight in_flight;
+  };
+  struct CqRecord {
+    uint64_t cookie = 0;
+    uint32_t slot = 0;
+  };
+  struct QpRecord {
+    uint64_t cookie = 0;
+    CqId send_cq = 0, recv_cq = 0;
+  };
+
+  // Space for a command of this type, in the ring or behind what waits for it.
+  template <typename T>
+  T* NewCommand(uint16_t type, size_t extra_bytes = 0);
+  // Keeps `payload` until the newest command is executed, and answers `dma` then.
+  void Track(DmaId dma, const PayloadRef& payload, AtomicCommand* atomic);
+  void DrainDeferred();
+  void Execute(const RecordHeader* record);
+  void ExecuteCall(const CallRequest& request);
+  int Dispatch(Nic* nic, Call call, CallArguments* arguments);
+  int DispatchQueuePair(Nic* nic, Call call, CallArguments* arguments);
+  void ExecutePostSend(const PostSendRequest& request);
+  void ExecutePostRecv(const PostRecvRequest& request, bool shared);
+  void RefusedPost(uint32_t nic, uint32_t qp_num, uint64_t wr_id, bool send, int error);
+  void Wake();
+
+  Fabric* fabric_;
+  UniqueFd socket_, memory_, wake_;
+  int pid_;
+  uint32_t host_ = 0;
+  ProcessId process_ = 0;
+  SessionHeader* header_ = nullptr;
+  RingConsumer requests_;
+  RingProducer commands_;
+  bool broken_ = false;
+
+  std::deque<InFlight> in_flight_;
+  std::deque<Deferred> deferred_;
+  uint64_t executed_ = 0;
+  // The newest command if it is a scatter that a next one can extend: not visible to the program yet.
+  ScatterCommand* open_scatter_ = nullptr;
+
+  std::unordered_map<CqId, CqRecord> cqs_;
+  std::unordered_map<SrqId, uint64_t> srqs_;
+  std::unordered_map<uint64_t, QpRecord> qps_;  // by NIC << 32 | number
+};
+
+template <typename T>
+T* Client::NewCommand(uint16_t type, size_t extra_bytes) {
+  open_scatter_ = nullptr;
+  if (deferred_.empty()) {
+    // Executed commands stay readable until ReapExecuted has seen them.
+    if (RecordHeader* record = commands_.Reserve(type, sizeof(T) + extra_bytes, false)) {
+      return reinterpret_cast<T*>(record);
+    }
+  }
+  Deferred& deferred = deferred_.emplace_back();
+  deferred.bytes.resize(RoundRecord(sizeof(T) + extra_bytes));
+  auto* record = reinterpret_cast<RecordHeader*>(deferred.bytes.data());
+  record->type = type;
+  return reinterpret_cast<T*>(record);
+}
+
+}  // namespace sluice::soft

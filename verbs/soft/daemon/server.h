@@ -1,0 +1,106 @@
+// The fabric process: one thread that serves the programs' rings, moves model time and sleeps when there is
+// nothing to do.
+//
+//   Server server(options);
+//   Status ready = server.Start();     // listens; Ok with already_running() if another process does
+//   server.Run();                      // until the last program has left, or a signal
+//
+// Model time follows the wall clock while the process keeps up; when it falls behind, model time runs slower
+// and never skips: a delay or timeout of the model is never shorter in work done than it says.
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "verbs/soft/daemon/client.h"
+#include "verbs/soft/daemon/payload_pool.h"
+#include "verbs/soft/daemon/sysfs_tree.h"
+#include "verbs/soft/ipc/socket.h"
+#include "verbs/soft/model/fabric.h"
+
+namespace sluice::soft {
+
+class Server {
+ public:
+  Server(std::string instance, TopologySource topology)
+      : instance_(std::move(instance)), topology_(std::move(topology)) {}
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  Status Start();
+  bool already_running() const { return already_running_; }
+  // `stay`: keep running without programs.
+  void Run(bool stay);
+
+  // For control commands.
+  Fabric* fabric() { return fabric_.get(); }
+  const std::string& instance() const { return instance_; }
+  const TopologySource& topology() const { return topology_; }
+  size_t client_count() const { return clients_.size(); }
+  const SharedPayloadPool& pool() const { return pool_; }
+  double dilation() const { return dilation_; }
+  void RefreshSysfs() { sysfs_.Refresh(fabric_.get()); }
+
+ private:
+  // Keeps a host for a program while the program lives, also between two sessions.
+  struct Tenant : ProcessMemory {
+    UniqueFd pidfd;
+    int pid = 0;
+    uint32_t host = 0;
+    std::string wanted;
+    ProcessId process = 0;
+    void Gather(DmaId, std::span<const MemoryRange>, const PayloadRef&) override {}
+    void Scatter(uint64_t, const PayloadRef&, uint32_t, uint32_t) override {}
+    void Atomic(DmaId, AtomicOp, uint64_t, uint64_t, uint64_t) override {}
+    void PushCompletion(CqId, const Completion&) override {}
+    void PushAsyncEvent(const AsyncEvent&) override {}
+    uint64_t CompletionsTaken(CqId) override { return 0; }
+  };
+
+  void MoveTime();
+  bool ServeClients();
+  void Sleep(bool stay);
+  void HandleSockets(int64_t timeout_ns);  // INT64_MAX: until something happens
+  void Accept();
+  void HandleMessage(Client* client);
+  Status Welcome(Client* client, const HelloMessage& hello, std::vector<UniqueFd> fds);
+  Result<uint32_t> HostFor(int pid, const std::string& wanted);
+  void Remove(Client* client, const char* why);
+  void RemoveTenant(int pid);
+  bool Watch(int fd, uint64_t tag);
+
+  std::string instance_;
+  TopologySource topology_;
+  bool already_running_ = false;
+  SharedPayloadPool pool_;  // outlives the fabric
+  std::unique_ptr<Fabric> fabric_;
+  SysfsTree sysfs_;
+  UniqueFd listener_, epoll_, doorbell_, signals_;
+  std::map<int, std::unique_ptr<Tenant>> tenants_;  // by process id
+  std::vector<std::unique_ptr<Client>> clients_;
+  bool stop_ = false;
+  bool starving_ = false;
+  bool counters_changed_ = true;
+
+  int64_t last_wall_ns_ = 0;
+  int64_t started_ns_ = 0;
+  int64_t last_client_left_ns_ = 0;
+  int64_t last_activity_ns_ = 0;
+  int64_t last_sockets_ns_ = 0;
+  int64_t last_refresh_ns_ = 0;
+  int64_t last_report_ns_ = 0;
+  Picos report_model_ = 0;
+  double dilation_ = 1;
+};
+
+// Text commands of the introspection tool: "status", "port HOST DEVICE PORT up|down", "kill HOST DEVICE".
+std::string ExecuteControl(Server* server, const std::string& command);
+// The tool's side: sends one command to the running fabric process and prints the answer. Exit code.
+int SendControl(const std::string& instance, const std::string& command);
+
+}  // namespace sluice::soft
