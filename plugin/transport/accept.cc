@@ -187,12 +187,19 @@ void OnOpen(InLink& link, const OpenFrame& frame) {
   connection.max_recvs = max_recvs;
   connection.control_pair = *index % static_cast<uint32_t>(path.pairs.size());
   connection.table = block->address;
-  connection.cts_staging = static_cast<CtsEntry*>(block->address);
-  connection.records = reinterpret_cast<Record*>(connection.cts_staging + kSlots * max_recvs);
-  connection.remote_cts_ring = frame.cts_ring;
-  std::copy_n(frame.rkeys.begin(), std::min<size_t>(frame.rkeys.size(), kMaxMergedPorts), connection.remote_ring_rkeys.begin());
-  for (uint32_t i = 0; i < engine.port_count; ++i) connection.table_lkeys[i] = block->memory->lkey(i);
+  const PortPair& control_pair = path.pairs[connection.control_pair];
+  connection.cts_lkey = block->memory->lkey(control_pair.receiver_port);
+  connection.cts_rkey = frame.rkeys[control_pair.sender_port];
   ResetConnection(connection, engine);
+  auto* entries = static_cast<CtsEntry*>(block->address);
+  auto* records = reinterpret_cast<Record*>(entries + kSlots * max_recvs);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    RecvGroup& group = connection.groups[slot];
+    group.slot = static_cast<uint8_t>(slot);
+    group.entries = entries + slot * max_recvs;
+    group.records = records + slot * max_recvs;
+    group.remote_entries = frame.cts_ring + slot * max_recvs * sizeof(CtsEntry);
+  }
   ++path.open_connections;
   engine.users.fetch_add(1);
   {
@@ -206,7 +213,7 @@ void OnOpen(InLink& link, const OpenFrame& frame) {
   answer.sender_connection = frame.sender_connection;
   answer.index = connection.index;
   answer.max_recvs = frame.max_recvs;
-  answer.record_ring = reinterpret_cast<uint64_t>(connection.records);
+  answer.record_ring = reinterpret_cast<uint64_t>(records);
   for (uint32_t i = 0; i < engine.port_count; ++i) answer.rkeys.push_back(block->memory->rkeys()[i]);
   link.link->Send(FrameType::kConn, answer);
   ListenState& state = *listener->second;

@@ -219,6 +219,7 @@ Status OnPathOk(OutLink& link, const PathFrame& frame) {
         queue.qp = pair.data[j].get();
         queue.engine_port = pair.sender_port;
         queue.peer_port = pair.receiver_port;
+        queue.index = i * path.queues_per_pair + j;
         queue.depth = queue.free_wrs = std::min(kDataQueueDepth, pair.data[j].caps().max_send_wr);
         queue.split_above_bytes = engine.ports[pair.sender_port].adaptive_routing ? static_cast<uint32_t>(std::min<int64_t>(engine.params.ib_ar_threshold_bytes, UINT32_MAX)) : UINT32_MAX;
         queue.Prepare(pair.data[j].caps().max_inline_data >= sizeof(Record));

@@ -71,6 +71,11 @@ struct alignas(64) RecvGroup : RequestBase {
   bool waiting = false;  // in the engine's list: CTS not written yet
   uint8_t epoch = 0;     // (group >> 5) mod 64
   uint32_t seq = 0;
+  uint32_t least_chunks = 0;   // receive entries without which the group cannot be granted
+  uint32_t wanted_chunks = 0;  // and with which it stripes as it should
+  CtsEntry* entries = nullptr;    // of this slot, in the staging ring
+  const Record* records = nullptr;  // of this slot
+  uint64_t remote_entries = 0;    // of this slot, in the sender's ring
   RecvGroup* next = nullptr;
   RecvGroup* previous = nullptr;
   std::array<RecvSub, kMaxGroup> subs;
@@ -126,15 +131,14 @@ struct RecvConnection final : Connection, RecvComm {
   uint32_t control_pair = 0;
 
   uint64_t group = 0;  // next group to post
+  uint32_t seq = 1;    // SequenceOf(group)
+  uint32_t cts_lkey = 0;  // of the staging ring on the control pair's port
+  uint32_t cts_rkey = 0;  // of the sender's ring, likewise
 
-  Record* records = nullptr;         // kSlots x max_recvs, written by S
-  CtsEntry* cts_staging = nullptr;   // kSlots x max_recvs, source of CTS writes
-  std::array<uint32_t, kMaxMergedPorts> table_lkeys{};
-  uint64_t remote_cts_ring = 0;
-  std::array<uint32_t, kMaxMergedPorts> remote_ring_rkeys{};
+  // TablePool block: kSlots x max_recvs CTS entries (source of writes), as many records (written by S).
   void* table = nullptr;
 
-  std::unique_ptr<RecvGroup[]> groups;       // kSlots
+  std::unique_ptr<RecvGroup[]> groups;      // kSlots
   std::unique_ptr<FlushRequest[]> flushes;  // kSlots
 };
 

@@ -77,7 +77,7 @@ void Engine::OnImmediate(uint32_t port_index, const ibv_wc& wc) {
     return FinishSub(group, sub);
   }
   if (immediate.kind == ImmKind::kLast) {
-    const Record& record = connection->records[immediate.slot * connection->max_recvs + immediate.sub];
+    const Record& record = group.records[immediate.sub];
     if (__atomic_load_n(&record.seq, __ATOMIC_ACQUIRE) != group.seq || record.chunks == 0) [[unlikely]] {
       return OnStaleImmediate(wc, "record of another group");
     }

@@ -29,6 +29,7 @@ struct alignas(64) DataQueue {
   ibv_qp* qp = nullptr;
   uint32_t engine_port = 0;
   uint32_t peer_port = 0;
+  uint32_t index = 0;  // in OutPath::queues
   uint32_t outstanding_chunks = 0;
   uint32_t free_wrs = 0;
   uint32_t depth = 0;

@@ -28,6 +28,24 @@ void ControlQueue::Prepare() {
   wr.num_sge = 1;
 }
 
+namespace {
+
+// Grants fewer chunks when receive entries are short. False when not even the least are there.
+bool ReserveLess(Engine& engine, const InPath& path, RecvGroup& group) {
+  for (uint32_t i = 0; i < engine.port_count; ++i) {
+    if (engine.ports[i].srq_posted - engine.ports[i].srq_reserved < group.least_chunks) return false;
+  }
+  for (uint32_t i = 0; i < group.n; ++i) {
+    const uint32_t chunks = NeedOf(path, group.entries[i].capacity_bytes).least;
+    group.entries[i].chunks = static_cast<uint16_t>(chunks);
+    group.subs[i].granted = static_cast<uint16_t>(chunks);
+  }
+  group.wanted_chunks = group.least_chunks;
+  return true;
+}
+
+}  // namespace
+
 bool PostCts(RecvGroup& group) {
   auto& connection = static_cast<RecvConnection&>(*group.connection);
   InPath& path = *connection.path;
@@ -35,38 +53,25 @@ bool PostCts(RecvGroup& group) {
   ControlQueue& control = path.controls[connection.control_pair];
   EnginePort& port = engine.ports[control.engine_port];
   if (control.free_wrs == 0 || port.cq_credits == 0) [[unlikely]] return false;
-
-  CtsEntry* entries = connection.cts_staging + group.slot * connection.max_recvs;
-  uint32_t available = ~0u;
-  for (uint32_t i = 0; i < engine.port_count; ++i) available = std::min(available, engine.ports[i].srq_posted - engine.ports[i].srq_reserved);
-  uint32_t least = 0, wanted = 0;
-  for (uint32_t i = 0; i < group.n; ++i) {
-    const ChunkNeed need = NeedOf(path, entries[i].capacity_bytes);
-    least += need.least;
-    wanted += need.wanted;
+  for (uint32_t i = 0; i < engine.port_count; ++i) {
+    const EnginePort& reserved = engine.ports[i];
+    if (reserved.srq_posted - reserved.srq_reserved < group.wanted_chunks) [[unlikely]] {
+      if (!ReserveLess(engine, path, group)) return false;
+    }
   }
-  if (available < least) [[unlikely]] return false;
-  const bool short_of_entries = available < wanted;
-  uint32_t reserved = 0;
-  for (uint32_t i = 0; i < group.n; ++i) {
-    const ChunkNeed need = NeedOf(path, entries[i].capacity_bytes);
-    const uint32_t chunks = short_of_entries ? need.least : need.wanted;
-    entries[i].chunks = static_cast<uint16_t>(chunks);
-    group.subs[i].granted = static_cast<uint16_t>(chunks);
-    reserved += chunks;
-  }
-  for (uint32_t i = 0; i < engine.port_count; ++i) engine.ports[i].srq_reserved += reserved;
+  for (uint32_t i = 0; i < engine.port_count; ++i) engine.ports[i].srq_reserved += group.wanted_chunks;
 
   const uint32_t bytes = group.n * static_cast<uint32_t>(sizeof(CtsEntry));
-  control.sge = {reinterpret_cast<uint64_t>(entries), bytes, connection.table_lkeys[control.engine_port]};
-  control.wr.wr.rdma.remote_addr = connection.remote_cts_ring + group.slot * connection.max_recvs * sizeof(CtsEntry);
-  control.wr.wr.rdma.rkey = connection.remote_ring_rkeys[path.pairs[connection.control_pair].sender_port];
-  const bool signaled = ++control.unsignaled >= control.signal_every;
-  control.wr.send_flags = 0;
-  if (bytes <= control.max_inline) control.wr.send_flags |= IBV_SEND_INLINE;
-  if (signaled) control.wr.send_flags |= IBV_SEND_SIGNALED;
-  control.wr.wr_id = WorkId::Pack(WorkKind::kControl, &control, 0, control.unsignaled);
-  if (signaled) control.unsignaled = 0;
+  control.sge = {reinterpret_cast<uint64_t>(group.entries), bytes, connection.cts_lkey};
+  control.wr.wr.rdma.remote_addr = group.remote_entries;
+  control.wr.wr.rdma.rkey = connection.cts_rkey;
+  unsigned flags = bytes <= control.max_inline ? IBV_SEND_INLINE : 0;
+  if (++control.unsignaled >= control.signal_every) {
+    flags |= IBV_SEND_SIGNALED;
+    control.wr.wr_id = WorkId::Pack(WorkKind::kControl, &control, 0, control.unsignaled);
+    control.unsignaled = 0;
+  }
+  control.wr.send_flags = flags;
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(control.qp, &control.wr, &bad);
   if (error != 0) [[unlikely]] {
@@ -91,40 +96,41 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) {
   const uint32_t slot = static_cast<uint32_t>(connection.group % kSlots);
   RecvGroup& group = connection.groups[slot];
   if (group.open) [[unlikely]] return Attempt<Request>::Again();  // 32 receives are open
-  const uint32_t seq = SequenceOf(connection.group);
-  CtsEntry* entries = connection.cts_staging + slot * connection.max_recvs;
-  for (uint32_t i = 0; i < buffers.size(); ++i) {
+  const uint32_t n = static_cast<uint32_t>(buffers.size());
+  const uint32_t seq = connection.seq;
+  uint32_t least = 0, wanted = 0;
+  for (uint32_t i = 0; i < n; ++i) {
     const ReceiveBuffer& buffer = buffers[i];
     if (buffer.bytes > kMaxMessageBytes || (buffer.bytes != 0 && buffer.memory == nullptr)) [[unlikely]] {
       engine.FailPath(*connection.path, InvalidArgument("irecv buffer " + std::to_string(i) + " of " + std::to_string(buffer.bytes) + " bytes " +
                                                         (buffer.memory == nullptr ? "has no memory handle" : "exceeds 2147483647")));
       return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
     }
-    CtsEntry& entry = entries[i];
+    const ChunkNeed need = NeedOf(*connection.path, static_cast<uint32_t>(buffer.bytes));
+    least += need.least;
+    wanted += need.wanted;
+    CtsEntry& entry = group.entries[i];
     entry.address = reinterpret_cast<uint64_t>(buffer.data);
     entry.capacity_bytes = static_cast<uint32_t>(buffer.bytes);
     entry.tag = buffer.tag;
     if (buffer.memory != nullptr) entry.rkeys = buffer.memory->rkeys();
     entry.granted_bytes = static_cast<uint32_t>(buffer.bytes);
-    entry.group_size = static_cast<uint8_t>(buffers.size());
+    entry.chunks = static_cast<uint16_t>(need.wanted);
+    entry.group_size = static_cast<uint8_t>(n);
     entry.sub = static_cast<uint8_t>(i);
     entry.seq = seq;
-    RecvSub& sub = group.subs[i];
-    sub.bytes = 0;
-    sub.counted = 0;
-    sub.expected = 0;
-    sub.done = false;
-    sub.memory = buffer.memory;
-    sub.arrived = {};
+    group.subs[i] = {.granted = static_cast<uint16_t>(need.wanted), .memory = buffer.memory};
   }
-  group.n = static_cast<uint8_t>(buffers.size());
+  group.n = static_cast<uint8_t>(n);
   group.remaining = group.n;
-  group.slot = static_cast<uint8_t>(slot);
+  group.least_chunks = least;
+  group.wanted_chunks = wanted;
   group.epoch = static_cast<uint8_t>(connection.group >> 5 & 63);
   group.seq = seq;
   group.open = true;
   group.done = false;
   ++connection.group;
+  connection.seq = NextSequence(seq);
   ++connection.open_requests;
   if (engine.has_waiting() || !PostCts(group)) [[unlikely]] {
     engine.Enqueue(&group);

@@ -100,7 +100,7 @@ bool PostChunks(SendRequest& request) {
     }
     const ImmKind kind = !last ? ImmKind::kChunk : record ? ImmKind::kLast : ImmKind::kSingle;
     queue.immediate.imm_data = htonl(Immediate::Pack(kind, request.group, connection.index, request.sub));
-    queue.immediate.wr_id = WorkId::Pack(WorkKind::kData, &request, needed, static_cast<uint64_t>(&queue - path.queues.data()));
+    queue.immediate.wr_id = WorkId::Pack(WorkKind::kData, &request, needed, queue.index);
 
     ibv_send_wr* bad = nullptr;
     const int error = ibv_post_send(queue.qp, first, &bad);
@@ -179,7 +179,7 @@ Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, Memory
   if (connection.matched_subs == (1u << n) - 1) {
     connection.matched_subs = 0;
     ++connection.group;
-    connection.seq = SequenceOf(connection.group);
+    connection.seq = NextSequence(connection.seq);
   }
   // Older messages first.
   if (engine.has_waiting() || !PostChunks(request)) [[unlikely]] {

@@ -49,6 +49,8 @@ static_assert(sizeof(Record) == 16);
 // 0 never is a valid sequence number, so zeroed memory never looks like an entry.
 constexpr uint32_t SequenceOf(uint64_t group) { return static_cast<uint32_t>(group % 0xffffffffu) + 1; }
 
+constexpr uint32_t NextSequence(uint32_t seq) { return seq == 0xffffffffu ? 1 : seq + 1; }
+
 enum class ImmKind : uint8_t { kChunk = 0, kLast = 1, kSingle = 2, kControl = 3 };
 
 // Immediate data: kind:2 | epoch:6 | connection:16 | slot:5 | sub:3, most significant first.
