@@ -57,66 +57,137 @@ void DataQueue::Prepare(bool inline_records) {
   immediate.sg_list = &immediate_sge;
 }
 
+namespace {
+
+enum class PostOutcome : uint8_t { kPosted, kNoRoom, kFailed };
+
+// One chunk, as one post of up to three work requests.
+struct Chunk {
+  uint64_t data;
+  uint64_t remote_address;
+  uint32_t length;
+  uint32_t lkey;
+  uint32_t rkey;
+  uint32_t sub;
+  uint64_t group;
+  bool last;        // of its message
+  uint32_t chunks;  // of its message
+};
+
+[[gnu::always_inline]] inline PostOutcome PostChunk(SendConnection& connection, OutPath& path, DataQueue& queue, SendRequest& request, const Chunk& chunk) {
+  Engine& engine = *connection.engine;
+  EnginePort& port = engine.ports[queue.engine_port];
+  // Adaptive routing delivers packets of one write out of order: the immediate follows in a packet of its own.
+  const bool split = chunk.length > queue.split_above_bytes;
+  const bool record = chunk.last && (split || chunk.chunks > 1);
+  const uint32_t needed = 1u + split + record;
+  if (queue.free_wrs < needed || port.cq_credits < needed) [[unlikely]] return PostOutcome::kNoRoom;
+
+  ibv_send_wr* first = &queue.immediate;
+  ibv_sge* sge = &queue.immediate_sge;
+  queue.immediate.num_sge = chunk.length != 0;
+  queue.immediate.wr.rdma.remote_addr = chunk.remote_address;
+  queue.immediate.wr.rdma.rkey = chunk.rkey;
+  if (record) {
+    Record& source = connection.records[request.slot_sub];
+    source = {SequenceOf(chunk.group), request.bytes, chunk.chunks, 0};
+    queue.record_sge.addr = reinterpret_cast<uint64_t>(&source);
+    queue.record_sge.lkey = connection.table_lkeys[queue.engine_port];
+    queue.record.wr.rdma.remote_addr = connection.remote_records + request.slot_sub * sizeof(Record);
+    queue.record.wr.rdma.rkey = connection.remote_record_rkeys[queue.peer_port];
+    first = &queue.record;
+  }
+  if (split) {
+    sge = &queue.bulk_sge;
+    queue.immediate.num_sge = 0;
+    queue.bulk.wr.rdma.remote_addr = chunk.remote_address;
+    queue.bulk.wr.rdma.rkey = chunk.rkey;
+    queue.bulk.next = first;
+    first = &queue.bulk;
+  }
+  *sge = {chunk.data, chunk.length, chunk.lkey};
+  const ImmKind kind = !chunk.last ? ImmKind::kChunk : record ? ImmKind::kLast : ImmKind::kSingle;
+  queue.immediate.imm_data = htonl(Immediate::Pack(kind, chunk.group, connection.index, chunk.sub));
+  queue.immediate.wr_id = WorkId::Pack(WorkKind::kData, &request, needed, queue.index);
+
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(queue.qp, first, &bad);
+  if (error != 0) [[unlikely]] {
+    engine.FailPath(path, SystemError("posting a message to " + path.peer + " on " + port.port.name, error));
+    return PostOutcome::kFailed;
+  }
+  queue.free_wrs -= needed;
+  port.cq_credits -= needed;
+  ++queue.outstanding_chunks;
+  return PostOutcome::kPosted;
+}
+
+}  // namespace
+
 bool PostChunks(SendRequest& request) {
   auto& connection = static_cast<SendConnection&>(*request.connection);
   OutPath& path = *connection.path;
-  Engine& engine = *request.engine;
   while (request.chunks_posted < request.chunks) {
     DataQueue& queue = LeastLoaded(path, request.next_pair);
-    EnginePort& port = engine.ports[queue.engine_port];
     const uint32_t offset = request.chunks_posted * request.chunk_bytes;
-    const uint32_t length = std::min(request.chunk_bytes, request.bytes - offset);
-    const bool last = request.chunks_posted + 1 == request.chunks;
-    // Adaptive routing delivers packets of one write out of order: the immediate follows in a packet of its own.
-    const bool split = length > queue.split_above_bytes;
-    const bool record = last && (request.chunks > 1 || split);
-    const uint32_t needed = 1u + split + record;
-    if (queue.free_wrs < needed || port.cq_credits < needed) [[unlikely]] return false;
-
-    const uint32_t lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port);
-    const uint32_t rkey = request.rkeys[queue.peer_port];
-    ibv_send_wr* first = &queue.immediate;
-    if (record) {
-      queue.record_sge.addr = reinterpret_cast<uint64_t>(connection.records + request.slot_sub);
-      queue.record_sge.lkey = connection.table_lkeys[queue.engine_port];
-      queue.record.wr.rdma.remote_addr = connection.remote_records + request.slot_sub * sizeof(Record);
-      queue.record.wr.rdma.rkey = connection.remote_record_rkeys[queue.peer_port];
-      Record& source = connection.records[request.slot_sub];
-      source = {static_cast<uint32_t>(SequenceOf(request.group)), request.bytes, request.chunks, 0};
-      first = &queue.record;
-    }
-    ibv_sge& sge = split ? queue.bulk_sge : queue.immediate_sge;
-    sge.addr = request.data + offset;
-    sge.length = length;
-    sge.lkey = lkey;
-    queue.immediate.wr.rdma.remote_addr = request.remote_address + offset;
-    queue.immediate.wr.rdma.rkey = rkey;
-    queue.immediate.num_sge = split || length == 0 ? 0 : 1;
-    if (split) {
-      queue.bulk.wr.rdma.remote_addr = request.remote_address + offset;
-      queue.bulk.wr.rdma.rkey = rkey;
-      queue.bulk.next = first;
-      first = &queue.bulk;
-    }
-    const ImmKind kind = !last ? ImmKind::kChunk : record ? ImmKind::kLast : ImmKind::kSingle;
-    queue.immediate.imm_data = htonl(Immediate::Pack(kind, request.group, connection.index, request.sub));
-    queue.immediate.wr_id = WorkId::Pack(WorkKind::kData, &request, needed, queue.index);
-
-    ibv_send_wr* bad = nullptr;
-    const int error = ibv_post_send(queue.qp, first, &bad);
-    if (error != 0) [[unlikely]] {
-      engine.FailPath(path, SystemError("posting a message to " + path.peer + " on " + port.port.name, error));
-      return true;
-    }
-    queue.free_wrs -= needed;
-    port.cq_credits -= needed;
-    ++queue.outstanding_chunks;
+    const Chunk chunk = {.data = request.data + offset,
+                         .remote_address = request.remote_address + offset,
+                         .length = std::min(request.chunk_bytes, request.bytes - offset),
+                         .lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port),
+                         .rkey = request.rkeys[queue.peer_port],
+                         .sub = request.sub,
+                         .group = request.group,
+                         .last = request.chunks_posted + 1 == request.chunks,
+                         .chunks = request.chunks};
+    const PostOutcome outcome = PostChunk(connection, path, queue, request, chunk);
+    if (outcome == PostOutcome::kNoRoom) return false;
+    if (outcome == PostOutcome::kFailed) return true;
     ++request.chunks_posted;
     ++request.chunks_pending;
     if (++request.next_pair == path.pairs.size()) request.next_pair = 0;
   }
   return true;
 }
+
+namespace {
+
+// The whole message as one chunk, at once: what nearly every message is.
+[[gnu::always_inline]] inline bool TryPostWhole(SendConnection& connection, OutPath& path, SendRequest& request, const CtsEntry& entry, uint64_t data,
+                                                uint32_t bytes, uint32_t sub, uint32_t pair) {
+  DataQueue& queue = LeastLoaded(path, pair);
+  const Chunk chunk = {.data = data,
+                       .remote_address = entry.address,
+                       .length = bytes,
+                       .lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port),
+                       .rkey = entry.rkeys[queue.peer_port],
+                       .sub = sub,
+                       .group = connection.group,
+                       .last = true,
+                       .chunks = 1};
+  request.chunks = request.chunks_posted = request.chunks_pending = 1;
+  return PostChunk(connection, path, queue, request, chunk) != PostOutcome::kNoRoom;
+}
+
+// Several chunks, or no room: remembers what the chunks need and posts as many as possible.
+[[gnu::noinline]] void PlanAndPost(SendConnection& connection, OutPath& path, SendRequest& request, const CtsEntry& entry, uint64_t data, uint32_t sub,
+                                   uint32_t pair) {
+  request.chunks_posted = request.chunks_pending = 0;
+  request.group = connection.group;
+  request.sub = static_cast<uint8_t>(sub);
+  request.data = data;
+  request.remote_address = entry.address;
+  request.rkeys = entry.rkeys;
+  request.next_pair = pair;
+  PlanChunks(path, entry.chunks, request);
+  // Older messages first.
+  Engine& engine = *connection.engine;
+  if (engine.has_waiting() || !PostChunks(request)) {
+    engine.Enqueue(&request);
+    engine.Progress();
+  }
+}
+
+}  // namespace
 
 Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory, void* phandle) {
   (void)phandle;
@@ -150,41 +221,32 @@ Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, Memory
   const CtsEntry entry = ring[sub];
   SendRequest& request = connection.requests[slot * connection.max_recvs + sub];
   if (request.open) [[unlikely]] return Attempt<Request>::Again();  // the caller has not tested the group 32 before
-  if (bytes > entry.capacity_bytes || entry.chunks == 0) [[unlikely]] {
-    engine.FailPath(*connection.path, entry.chunks == 0 ? RemoteError("the receiver " + connection.path->peer + " granted no chunk")
-                                                        : InvalidUsage(SizeMismatch(connection, bytes, entry.capacity_bytes, tag)));
-    return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
-  }
-  if (bytes != 0 && memory == nullptr) [[unlikely]] {
-    engine.FailPath(*connection.path, InvalidArgument("isend of " + std::to_string(bytes) + " bytes without a memory handle"));
+  OutPath& path = *connection.path;
+  if (bytes > entry.capacity_bytes || entry.chunks == 0 || (bytes != 0 && memory == nullptr)) [[unlikely]] {
+    engine.FailPath(path, entry.chunks == 0 ? RemoteError("the receiver " + path.peer + " granted no chunk")
+                          : bytes > entry.capacity_bytes
+                              ? InvalidUsage(SizeMismatch(connection, bytes, entry.capacity_bytes, tag))
+                              : InvalidArgument("isend of " + std::to_string(bytes) + " bytes without a memory handle"));
     return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
   }
 
   request.open = true;
   request.done = false;
-  request.chunks_posted = 0;
-  request.chunks_pending = 0;
-  request.group = connection.group;
-  request.sub = static_cast<uint8_t>(sub);
   request.bytes = static_cast<uint32_t>(bytes);
-  request.data = reinterpret_cast<uint64_t>(data);
-  request.remote_address = entry.address;
   request.memory = memory;
-  request.rkeys = entry.rkeys;
-  request.next_pair = connection.path->next_pair;
-  if (++connection.path->next_pair == connection.path->pairs.size()) connection.path->next_pair = 0;
-  PlanChunks(*connection.path, entry.chunks, request);
   ++connection.open_requests;
+  const uint32_t pair = path.next_pair;
+  path.next_pair = pair + 1 == path.pairs.size() ? 0 : pair + 1;
+  const auto address = reinterpret_cast<uint64_t>(data);
+  if (bytes > path.stripe_above_bytes || engine.has_waiting() ||
+      !TryPostWhole(connection, path, request, entry, address, static_cast<uint32_t>(bytes), sub, pair)) [[unlikely]] {
+    PlanAndPost(connection, path, request, entry, address, sub, pair);
+  }
   connection.matched_subs |= 1u << sub;
   if (connection.matched_subs == (1u << n) - 1) {
     connection.matched_subs = 0;
     ++connection.group;
     connection.seq = NextSequence(connection.seq);
-  }
-  // Older messages first.
-  if (engine.has_waiting() || !PostChunks(request)) [[unlikely]] {
-    engine.Enqueue(&request);
-    engine.Progress();
   }
   return Attempt<Request>::Of(&request);
 }
