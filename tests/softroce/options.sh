@@ -12,7 +12,7 @@ expect() {
   local pattern=$1 status=0
   shift
   TMPDIR=$work/tmp SLUICE_CACHE_DIR=$work/cache "$softroce" "$@" >"$work/out" 2>&1 </dev/null || status=$?
-  if [ "$status" != 125 ] || ! tail -n 1 "$work/out" | grep -Eq "$pattern"; then
+  if [ "$status" != 125 ] || ! tail -n 1 "$work/out" | grep -Eq -e "$pattern"; then
     echo "softroce.sh $*: status $status, expected 125 and a last line like '$pattern', got:"
     cat "$work/out"
     failed=1
