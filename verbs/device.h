@@ -119,8 +119,9 @@ struct DiscoveryOptions {
 };
 
 // Active InfiniBand and RoCE ports that the filter selects. A device that cannot be opened or queried is left
-// out with one warning naming it and the errno; so is a list that selects none of the ports present. Calls
-// ibv_fork_init first. Errors: kInvalidArgument for a bad list. Any thread.
+// out with one warning naming it and the errno. A list that selects no active port of a host with devices is
+// warned about, with the ports there are. Calls ibv_fork_init first. Errors: kInvalidArgument for a bad list.
+// Any thread.
 Result<std::vector<Port>> DiscoverPorts(const DiscoveryOptions& options, const WarningSink& warn);
 
 // ibv_fork_init, once per process and before the first device is opened (DiscoverPorts calls it). A failure

@@ -89,6 +89,8 @@ Result<std::vector<Port>> DiscoverPorts(const DiscoveryOptions& options, const W
   if (list == nullptr || count == 0) return ports;
 
   std::vector<std::string> rejected;
+  std::vector<std::string> inactive;
+  bool failed = false;
   const DeviceOptions device_options{options.merge_vfs, options.relaxed_ordering, warn};
   for (int i = 0; i < count; ++i) {
     ibv_device* device = list[static_cast<size_t>(i)];
@@ -100,6 +102,7 @@ Result<std::vector<Port>> DiscoverPorts(const DiscoveryOptions& options, const W
     Result<std::shared_ptr<DeviceContext>> context = DeviceContext::Open(device, device_options);
     if (!context.ok()) {
       Warn(warn, context.status().message() + " (device left out)");
+      failed = true;
       continue;
     }
     for (int number = 1; number <= (*context)->attributes().phys_port_cnt; ++number) {
@@ -107,12 +110,18 @@ Result<std::vector<Port>> DiscoverPorts(const DiscoveryOptions& options, const W
         rejected.push_back(std::string(device->name) + ":" + std::to_string(number));
         continue;
       }
+      const size_t before = ports.size();
       AppendPort(*context, static_cast<uint8_t>(number), *filter, options, warn, &ports);
+      if (ports.size() == before)
+        inactive.push_back(std::string(device->name) + ":" + std::to_string(number));
     }
   }
-  if (ports.empty() && !rejected.empty()) {
-    Warn(warn, options.filter_source + "=" + options.hca_filter +
-                   " selects no active port of this host (not selected: " + JoinNames(rejected) + ")");
+  if (ports.empty() && !filter->empty() && !failed) {
+    std::string line =
+        options.filter_source + "=" + options.hca_filter + " selects no active port of this host";
+    if (!inactive.empty()) line += "; selected but not active: " + JoinNames(inactive);
+    if (!rejected.empty()) line += "; not selected: " + JoinNames(rejected);
+    Warn(warn, line);
   }
   if (options.pci_order) {
     std::stable_sort(ports.begin(), ports.end(), [](const Port& a, const Port& b) {

@@ -59,8 +59,11 @@ std::string RemedyFor(int error) {
     }
     case EPERM:
     case EACCES:
-      return "check the permissions of /dev/infiniband/uverbs*, and that a container gets these devices and "
-             "IPC_LOCK";
+    case ENOENT:  // libibverbs reports a device file that is missing or may not be opened like this
+      return "check that this user may open /dev/infiniband/uverbs*, and that a container gets these devices "
+             "and IPC_LOCK";
+    case ENODATA:
+      return "the GID table has no entry at this index any more: read it again, or unset the GID index";
     case ENODEV:
     case EIO:
       return "the device is gone or failed: see the kernel log";

@@ -1,5 +1,6 @@
 #include "verbs/memory.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,6 +42,17 @@ class VerbsRegistrar : public Registrar {
  private:
   ibv_pd* const pd_;
 };
+
+// With fork support, a range that is not mapped also comes back as ENOMEM, from madvise. EFAULT says what it
+// is.
+int RegistrationErrno(uint64_t address, size_t length, size_t page_bytes, int error) {
+  if (error != ENOMEM) return error;
+  const auto mapped = [](uint64_t page) {
+    unsigned char resident = 0;
+    return mincore(reinterpret_cast<void*>(page), 1, &resident) == 0 || errno != ENOMEM;
+  };
+  return mapped(address) && mapped(address + length - page_bytes) ? ENOMEM : EFAULT;
+}
 
 std::string DescribeRange(std::string_view verb, uint64_t address, size_t length, std::string_view device) {
   char hex[32];
@@ -85,7 +97,8 @@ Result<MemoryRegion*> MemoryCache::Register(void* address, size_t length, Region
   const std::lock_guard<std::mutex> lock(mutex_);
   int error = 0;
   if (MemoryRegion* region = AcquireLocked(range, &error)) return region;
-  return VerbError(DescribeRange("ibv_reg_mr", range.address, range.length, options_.device_name), error);
+  return VerbError(DescribeRange("ibv_reg_mr", range.address, range.length, options_.device_name),
+                   RegistrationErrno(range.address, range.length, page_bytes_, error));
 }
 
 Result<MemoryRegion*> MemoryCache::RegisterDmaBuf(uint64_t offset, size_t length, uint64_t iova, int fd) {
@@ -123,7 +136,7 @@ Result<MemoryRegion*> MemoryCache::RegisterDmaBuf(uint64_t offset, size_t length
   if (MemoryRegion* region = AcquireLocked(plain, &error)) return region;
   return VerbError(DescribeRange("ibv_reg_mr", plain.address, plain.length, options_.device_name) +
                        " after DMA-BUF registration failed with errno " + std::to_string(dma_buf_error),
-                   error);
+                   RegistrationErrno(plain.address, plain.length, page_bytes_, error));
 }
 
 MemoryRegion* MemoryCache::ShareLocked(const Range& range) {

@@ -156,7 +156,8 @@ class QueuePair {
   const std::string& remote() const { return remote_; }  // after ToRtr: "queue pair 17 at GID 10.0.0.2"
 
   Status ToInit(const InitParams& params);
-  // kRemote for what the network answers (ENETUNREACH, ETIMEDOUT, EHOSTUNREACH), kSystem otherwise.
+  // On RoCE the kernel resolves the peer's hardware address here: up to a second when nobody answers. kRemote
+  // for what the network answers (ENETUNREACH, ETIMEDOUT, EHOSTUNREACH), kSystem otherwise.
   Status ToRtr(const RtrParams& params);
   Status ToRts(const RtsParams& params);
   // From any state; outstanding work is flushed. Harmless when repeated.

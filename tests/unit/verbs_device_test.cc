@@ -175,6 +175,22 @@ TEST_F(Discovery, AListThatSelectsNothingIsSaidOnce) {
   EXPECT_THAT(warnings_, ElementsAre(AllOf(HasSubstr("NCCL_IB_HCA==mlx5_9"), HasSubstr("mlx5_0"))));
 }
 
+TEST_F(Discovery, AListThatSelectsOnlyInactivePortsNamesThem) {
+  Add("mlx5_0", kIb).ports[0].attributes.state = IBV_PORT_DOWN;
+  Add("mlx5_1", kIb);
+  EXPECT_THAT(Discover({.hca_filter = "=mlx5_0"}), IsEmpty());
+  EXPECT_THAT(warnings_,
+              ElementsAre(AllOf(HasSubstr("selected but not active: mlx5_0:1"), HasSubstr("mlx5_1"))));
+}
+
+TEST_F(Discovery, AFailedOpenIsTheOnlyWordAboutASelectedDevice) {
+  Add("mlx5_0", kIb).open_error = ENOENT;  // device file missing, or not for this user
+  Add("mlx5_1", kIb);
+  EXPECT_THAT(Discover({.hca_filter = "=mlx5_0"}), IsEmpty());
+  EXPECT_THAT(warnings_,
+              ElementsAre(AllOf(HasSubstr("ibv_open_device of mlx5_0"), HasSubstr("/dev/infiniband"))));
+}
+
 TEST_F(Discovery, AMalformedListIsAnErrorBeforeAnythingIsOpened) {
   Add("mlx5_0", kIb);
   const Result<std::vector<Port>> ports =

@@ -50,6 +50,7 @@ TEST(Errors, RemediesNameTheKnobs) {
   EXPECT_THAT(MemoryLockRemedy(UINT64_MAX), Not(HasSubstr("ulimit")));
   EXPECT_THAT(RemedyFor(EMFILE), AnyOf(HasSubstr("ulimit -n"), HasSubstr("fs.file-max")));
   EXPECT_THAT(RemedyFor(EPERM), HasSubstr("/dev/infiniband"));
+  EXPECT_THAT(RemedyFor(ENODATA), HasSubstr("GID index"));
   EXPECT_THAT(RemedyFor(ENETUNREACH), HasSubstr("GID"));
   EXPECT_THAT(RemedyFor(ETIMEDOUT), HasSubstr("subnet"));
   EXPECT_THAT(RemedyFor(EINVAL), HasSubstr("ibv_devinfo"));
