@@ -22,10 +22,10 @@ HeapPayloadPool::~HeapPayloadPool() {
   }
 }
 
-Payload* HeapPayloadPool::Acquire(uint32_t bytes) {
+Payload* HeapPayloadPool::AcquireBelow(uint32_t bytes, uint64_t limit_bytes) {
   const int size_class = SizeClass(bytes);
   const uint64_t capacity = uint64_t{64} << size_class;
-  if (in_use_bytes_ + capacity > limit_bytes_) return nullptr;
+  if (in_use_bytes_ + capacity > limit_bytes) return nullptr;
   in_use_bytes_ += capacity;
   if (in_use_bytes_ > peak_bytes_) peak_bytes_ = in_use_bytes_;
   Payload* payload;

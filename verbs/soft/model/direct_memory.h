@@ -16,7 +16,8 @@
 
 namespace sluice::soft {
 
-// Payload buffers from the heap, kept for reuse by size. With a limit, Acquire refuses above that many bytes.
+// Payload buffers from the heap, kept for reuse by size. With a limit, AcquireUrgent refuses above that many
+// bytes and Acquire above three quarters of it.
 class HeapPayloadPool : public PayloadPool {
  public:
   explicit HeapPayloadPool(uint64_t limit_bytes = UINT64_MAX) : limit_bytes_(limit_bytes) {}
@@ -24,13 +25,16 @@ class HeapPayloadPool : public PayloadPool {
   HeapPayloadPool(const HeapPayloadPool&) = delete;
   HeapPayloadPool& operator=(const HeapPayloadPool&) = delete;
 
-  Payload* Acquire(uint32_t bytes) override;
+  Payload* Acquire(uint32_t bytes) override { return AcquireBelow(bytes, limit_bytes_ - limit_bytes_ / 4); }
+  Payload* AcquireUrgent(uint32_t bytes) override { return AcquireBelow(bytes, limit_bytes_); }
   void Release(Payload* payload) override;
 
   uint64_t bytes_in_use() const { return in_use_bytes_; }
   uint64_t peak_bytes() const { return peak_bytes_; }
 
  private:
+  Payload* AcquireBelow(uint32_t bytes, uint64_t limit_bytes);
+
   static constexpr int kSizeClasses = 11;  // 64 B, 128 B, ... 64 KiB
   std::vector<Payload*> free_[kSizeClasses];
   uint64_t limit_bytes_;
@@ -52,6 +56,8 @@ class DirectMemory : public ProcessMemory {
 
   // The program's side.
   bool Poll(CqId cq, Completion* completion);
+  // The oldest completion, which stays; there must be one.
+  const Completion& Peek(CqId cq) { return queues_[cq].entries.front(); }
   bool NextEvent(AsyncEvent* event);
   // Called after each completion pushed, e.g. to wake a simulated rank. May be empty.
   void OnCompletion(std::function<void(CqId)> call) { on_completion_ = std::move(call); }

@@ -37,9 +37,13 @@ struct Payload {
 class PayloadPool {
  public:
   virtual ~PayloadPool() = default;
-  // At least `bytes` (never 0, at most kMaxPayloadBytes). nullptr: none free now; the model asks again later
-  // and keeps the work waiting. Buffers come back without any need for a new one, so waiting always ends.
+  // At least `bytes` (never 0, at most kMaxPayloadBytes). nullptr: none free now; the model asks again every
+  // microsecond of model time and keeps the work waiting.
   virtual Payload* Acquire(uint32_t bytes) = 0;
+  // For responses to READs and atomics. Requests may wait for responses while they hold buffers, so a pool
+  // with a limit must keep some room (a quarter, and at least kMaxPayloadBytes) that Acquire does not give
+  // away: responses never wait for anything but a host and the wire, and with that room waiting always ends.
+  virtual Payload* AcquireUrgent(uint32_t bytes) { return Acquire(bytes); }
   virtual void Release(Payload* payload) = 0;
 };
 

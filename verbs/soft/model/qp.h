@@ -46,7 +46,7 @@ struct Segment {
   PayloadRef payload;
   uint64_t owner = 0;   // send work request or response
   uint64_t offset = 0;  // in the message
-  uint64_t serial = 0;  // responder: names it while its data is read
+  uint64_t serial = 0;  // names it while its data is read
   uint32_t length = 0;
   bool ready = false;
 };
@@ -85,7 +85,7 @@ class Requester {
   Packet* NextPacket();
   void OnAck(const Packet& packet);
   void OnResponse(const Packet& packet);
-  void OnGathered(uint64_t segment, bool ok);
+  void OnGathered(uint64_t serial, bool ok);
   void OnTransportTimer();
   void OnRnrTimer();
   void RetryPayload();
@@ -98,6 +98,9 @@ class Requester {
   ibv_wc_status Validate(const SendWqe& wqe) const;
   void PumpGathers();
   bool Gather(SendWqe& wqe, uint64_t offset, uint32_t length);
+  // Fills FabricCore::ranges. False: a key became invalid.
+  bool ListRanges(const SendWqe& wqe, uint64_t offset, uint32_t length) const;
+  void DropSegments();
   bool MayStart(const SendWqe& wqe) const;
   Packet* MakeReadLike(const SendWqe& wqe);
   Packet* MakeData(const SendWqe& wqe);
@@ -106,7 +109,6 @@ class Requester {
   void AckThrough(uint64_t end);
   void AfterProgress(uint64_t una_before);
   void CompleteFront();
-  void ReleaseSegments();
   void FailFront(ibv_wc_status status);
   void FailIfFrontInvalid();
   void GoBack(uint64_t psn);
@@ -127,12 +129,11 @@ class Requester {
   uint64_t started_ = 0;   // one behind the last work request of which a packet was sent
   uint32_t reads_before_tx_ = 0;
 
-  Ring<Segment> segments_;
+  Ring<Segment> segments_;  // read, not yet sent
+  uint64_t segment_serial_ = 0;
   uint64_t gather_wqe_ = 0;  // everything before is validated and read
   uint64_t gather_offset_ = 0;
   uint64_t last_read_ = 0;  // one behind the last READ or atomic before gather_wqe_
-  uint64_t tx_segment_ = 0;
-  uint64_t sent_segments_ = 0;  // those before were sent at least once
   uint64_t ahead_bytes_ = 0;
   uint32_t gathers_pending_ = 0;
   bool waits_for_payload_ = false;

@@ -36,7 +36,6 @@ void Requester::Start(uint32_t psn) {
   post_psn_ = una_ = tx_psn_ = max_sent_ = StartPsn(psn);
   ack_expected_ = implied_nak_at_ = 0;
   tx_wqe_ = gather_wqe_ = started_ = wqes_.end();
-  tx_segment_ = sent_segments_ = segments_.end();
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
 }
@@ -45,15 +44,11 @@ void Requester::Clear() {
   StopTimer();
   rnr_until_ = 0;
   draining_ = false;
-  while (!segments_.empty()) {
-    segments_.front().payload = PayloadRef();
-    segments_.PopFront();
-  }
+  DropSegments();
   wqes_.Clear();
   tx_wqe_ = gather_wqe_ = started_ = wqes_.end();
-  gather_offset_ = ahead_bytes_ = last_read_ = 0;
-  gathers_pending_ = reads_before_tx_ = 0;
-  tx_segment_ = sent_segments_ = segments_.end();
+  gather_offset_ = last_read_ = 0;
+  reads_before_tx_ = 0;
 }
 
 void Requester::Flush() {
@@ -122,9 +117,9 @@ ibv_wc_status Requester::Validate(const SendWqe& wqe) const {
 }
 
 void Requester::PumpGathers() {
-  if (!qp_.requests() || waits_for_payload_) return;
+  if (!qp_.requests() || waits_for_payload_ || qp_.core.Now() < rnr_until_) return;
   while (gather_wqe_ != wqes_.end() && ahead_bytes_ < kGatherAheadBytes &&
-         segments_.end() - sent_segments_ < kGatherAheadSegments) {
+         segments_.size() < kGatherAheadSegments) {
     SendWqe& wqe = wqes_[gather_wqe_];
     if (wqe.failure != IBV_WC_SUCCESS) return;
     if (gather_offset_ == 0) {
@@ -146,67 +141,85 @@ void Requester::PumpGathers() {
   }
 }
 
+bool Requester::ListRanges(const SendWqe& wqe, uint64_t offset, uint32_t length) const {
+  std::vector<MemoryRange>& ranges = qp_.core.ranges;
+  ranges.clear();
+  for (const ibv_sge& sge : wqe.sges) {
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    uint64_t local;
+    if (!qp_.nic.ResolveLocal(qp_.pd, sge, 0, &local)) return false;
+    const auto part = static_cast<uint32_t>(std::min<uint64_t>(sge.length - offset, length));
+    ranges.push_back({local + offset, part});
+    offset = 0;
+    length -= part;
+    if (length == 0) break;
+  }
+  return true;
+}
+
 bool Requester::Gather(SendWqe& wqe, uint64_t offset, uint32_t length) {
+  if (wqe.inline_data.empty() && !ListRanges(wqe, offset, length)) {
+    wqe.failure = IBV_WC_LOC_PROT_ERR;
+    FailIfFrontInvalid();
+    return false;
+  }
   Payload* payload = qp_.core.pool->Acquire(length);
   if (payload == nullptr) {
     waits_for_payload_ = true;
     qp_.core.payload_waiters.Add(&qp_.nic, qp_.number);
     return false;
   }
-  const uint64_t number = segments_.end();
-  Segment& segment = segments_.PushBack();
   const PayloadRef reference(payload);
+  Segment& segment = segments_.PushBack();
   segment.payload = reference;
   segment.owner = gather_wqe_;
   segment.offset = offset;
+  segment.serial = ++segment_serial_;
   segment.length = length;
-  segment.ready = false;
+  segment.ready = !wqe.inline_data.empty();
   ahead_bytes_ += length;
   gather_offset_ += length;
   if (gather_offset_ == wqe.length) {
     gather_offset_ = 0;
     ++gather_wqe_;
   }
-  if (!wqe.inline_data.empty()) {
+  if (segment.ready) {
     std::memcpy(payload->data, wqe.inline_data.data() + offset, length);
-    segment.ready = true;
     return true;
   }
-  std::vector<MemoryRange>& ranges = qp_.core.ranges;
-  ranges.clear();
-  uint64_t skip = offset;
-  uint64_t left = length;
-  for (const ibv_sge& sge : wqe.sges) {
-    if (skip >= sge.length) {
-      skip -= sge.length;
-      continue;
-    }
-    uint64_t local;
-    qp_.nic.ResolveLocal(qp_.pd, sge, 0, &local);
-    const uint64_t part = std::min<uint64_t>(sge.length - skip, left);
-    ranges.push_back({local + skip, static_cast<uint32_t>(part)});
-    skip = 0;
-    left -= part;
-    if (left == 0) break;
-  }
   ++gathers_pending_;
-  const DmaId id = qp_.core.dma.Open({&qp_.nic, qp_.number, qp_.process, DmaKind::kSendGather, number});
-  qp_.memory->Gather(id, ranges, reference);
+  const DmaId id =
+      qp_.core.dma.Open({&qp_.nic, qp_.number, qp_.process, DmaKind::kSendGather, segment_serial_});
+  qp_.memory->Gather(id, qp_.core.ranges, reference);
   return true;
 }
 
-void Requester::OnGathered(uint64_t number, bool ok) {
-  if (number < segments_.begin() || number >= segments_.end()) return;
-  Segment& segment = segments_[number];
-  if (segment.ready) return;
-  --gathers_pending_;
-  segment.ready = true;
-  if (!ok) {
-    wqes_[segment.owner].failure = IBV_WC_LOC_PROT_ERR;
-    FailIfFrontInvalid();
+void Requester::DropSegments() {
+  while (!segments_.empty()) {
+    segments_.front().payload = PayloadRef();
+    segments_.PopFront();
+  }
+  ahead_bytes_ = 0;
+  gathers_pending_ = 0;
+}
+
+void Requester::OnGathered(uint64_t serial, bool ok) {
+  for (uint64_t i = segments_.begin(); i != segments_.end(); ++i) {
+    Segment& segment = segments_[i];
+    if (segment.serial != serial) continue;
+    --gathers_pending_;
+    segment.ready = true;
+    if (ok) {
+      qp_.Activate();
+    } else {
+      wqes_[segment.owner].failure = IBV_WC_LOC_PROT_ERR;
+      FailIfFrontInvalid();
+    }
     return;
   }
-  qp_.Activate();
 }
 
 void Requester::RetryPayload() {
@@ -233,8 +246,7 @@ Packet* Requester::NextPacket() {
     ++reads_before_tx_;
     Sent(wqe.end_psn(), true);
   } else {
-    if (wqe.length == 0 ? gather_wqe_ <= tx_wqe_
-                        : tx_segment_ == segments_.end() || !segments_[tx_segment_].ready) {
+    if (wqe.length == 0 ? gather_wqe_ <= tx_wqe_ : segments_.empty() || !segments_.front().ready) {
       return nullptr;
     }
     packet = MakeData(wqe);
@@ -287,7 +299,7 @@ Packet* Requester::MakeData(const SendWqe& wqe) {
     packet->flags |= kAckRequested;
   }
   if (bytes != 0) {
-    const Segment& segment = segments_[tx_segment_];
+    const Segment& segment = segments_.front();
     packet->payload = segment.payload;
     packet->payload_offset = static_cast<uint32_t>(offset - segment.offset);
   }
@@ -306,13 +318,12 @@ void Requester::Sent(uint64_t psn_end, bool ack_expected) {
     if (timer_deadline_ == kNever) ArmTimer();
   }
   if (!wqe.read_like && wqe.length != 0) {
-    const Segment& segment = segments_[tx_segment_];
+    // The packets hold the buffer from here. What must be repeated is read again.
+    Segment& segment = segments_.front();
     if ((psn_end - wqe.first_psn) * qp_.mtu >= segment.offset + segment.length) {
-      if (tx_segment_ >= sent_segments_) {
-        ahead_bytes_ -= segment.length;
-        sent_segments_ = tx_segment_ + 1;
-      }
-      ++tx_segment_;
+      ahead_bytes_ -= segment.length;
+      segment.payload = PayloadRef();
+      segments_.PopFront();
     }
   }
   if (psn_end == wqe.end_psn()) ++tx_wqe_;

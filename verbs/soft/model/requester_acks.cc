@@ -159,7 +159,7 @@ void Requester::AfterProgress(uint64_t una_before) {
   rnr_retries_left_ = qp_.attr.rnr_retry;
   // An answer may come for packets that were about to be sent again.
   if (tx_psn_ < una_) GoBack(una_);
-  ReleaseSegments();
+  if (!qp_.requests()) return;
   if (ack_expected_ > una_) {
     ArmTimer();
   } else {
@@ -172,49 +172,26 @@ void Requester::AfterProgress(uint64_t una_before) {
   if (tx_wqe_ != wqes_.end()) qp_.Activate();
 }
 
-void Requester::ReleaseSegments() {
-  while (!segments_.empty()) {
-    Segment& segment = segments_.front();
-    if (segment.owner >= wqes_.begin()) {
-      if (wqes_.empty() || segment.owner > wqes_.begin()) return;
-      const SendWqe& wqe = wqes_.front();
-      const uint64_t acked = una_ > wqe.first_psn ? (una_ - wqe.first_psn) * qp_.mtu : 0;
-      if (segment.offset + segment.length > acked) return;
-    }
-    segment.payload = PayloadRef();
-    segments_.PopFront();
-  }
-}
-
 void Requester::GoBack(uint64_t psn) {
   StopTimer();
   ack_expected_ = 0;
   tx_psn_ = psn;
   reads_before_tx_ = 0;
+  last_read_ = 0;
   tx_wqe_ = wqes_.begin();
   while (tx_wqe_ != wqes_.end() && wqes_[tx_wqe_].end_psn() <= psn) {
-    if (wqes_[tx_wqe_].read_like) ++reads_before_tx_;
-    ++tx_wqe_;
-  }
-  if (tx_wqe_ == wqes_.end()) {
-    tx_segment_ = segments_.end();
-    return;
-  }
-  const uint64_t offset = (psn - wqes_[tx_wqe_].first_psn) * qp_.mtu;
-  uint64_t low = segments_.begin();
-  uint64_t high = segments_.end();
-  while (low < high) {
-    const uint64_t middle = (low + high) / 2;
-    const Segment& segment = segments_[middle];
-    const bool before =
-        segment.owner != tx_wqe_ ? segment.owner < tx_wqe_ : segment.offset + segment.length <= offset;
-    if (before) {
-      low = middle + 1;
-    } else {
-      high = middle;
+    if (wqes_[tx_wqe_++].read_like) {
+      ++reads_before_tx_;
+      last_read_ = tx_wqe_;
     }
   }
-  tx_segment_ = low;
+  DropSegments();
+  gather_wqe_ = tx_wqe_;
+  gather_offset_ = 0;
+  if (tx_wqe_ == wqes_.end()) return;
+  const SendWqe& wqe = wqes_[tx_wqe_];
+  if (!wqe.read_like) gather_offset_ = (psn - wqe.first_psn) * qp_.mtu;
+  PumpGathers();
   qp_.Activate();
 }
 
@@ -262,7 +239,9 @@ void Requester::OnTransportTimer() {
 }
 
 void Requester::OnRnrTimer() {
-  if (qp_.core.Now() >= rnr_until_) qp_.Activate();
+  if (qp_.core.Now() < rnr_until_) return;
+  PumpGathers();
+  qp_.Activate();
 }
 
 }  // namespace sluice::soft

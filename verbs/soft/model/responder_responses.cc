@@ -157,7 +157,7 @@ void Responder::PumpGathers() {
       Refuse(Syndrome::kRemoteAccessError, psn);
       return;
     }
-    Payload* payload = qp_.core.pool->Acquire(length);
+    Payload* payload = qp_.core.pool->AcquireUrgent(length);
     if (payload == nullptr) {
       waits_for_payload_ = true;
       qp_.core.payload_waiters.Add(&qp_.nic, qp_.number);
@@ -212,7 +212,7 @@ Packet* Responder::NextPacket() {
   Packet* packet;
   if (response.atomic) {
     if (!response.ready) return nullptr;
-    Payload* payload = qp_.core.pool->Acquire(8);
+    Payload* payload = qp_.core.pool->AcquireUrgent(8);
     if (payload == nullptr) {
       if (!waits_for_payload_) {
         waits_for_payload_ = true;
