@@ -10,6 +10,14 @@
 #include "verbs/soft/daemon/log.h"
 
 namespace sluice::soft {
+namespace {
+
+// A thread that looked at its completion queue this recently will look again soon.
+constexpr uint64_t kPollingCycles = 100'000;
+// It gets this long before the service thread is woken all the same.
+constexpr int64_t kPollerGraceNs = 40'000;
+
+}  // namespace
 
 Client::~Client() {
   if (process_ != 0) fabric_->DetachProcess(process_);
@@ -74,10 +82,25 @@ void Client::DrainDeferred() {
   }
 }
 
-void Client::Flush() {
-  if (!commands_.unpublished()) return;
-  open_scatter_ = nullptr;
-  if (commands_.Publish()) Wake();
+void Client::Flush(int64_t now_ns) {
+  if (commands_.unpublished()) {
+    open_scatter_ = nullptr;
+    if (commands_.Publish() && wake_due_ns_ == 0) {
+      if (CycleCount() - header_->last_poll_cycles.load(std::memory_order_relaxed) < kPollingCycles) {
+        wake_due_ns_ = now_ns + kPollerGraceNs;
+      } else {
+        Wake();
+      }
+    }
+  }
+  if (wake_due_ns_ != 0) {
+    if (commands_.consumer_position() == commands_.tail()) {
+      wake_due_ns_ = 0;
+    } else if (now_ns >= wake_due_ns_) {
+      wake_due_ns_ = 0;
+      Wake();
+    }
+  }
 }
 
 bool Client::ReapExecuted() {

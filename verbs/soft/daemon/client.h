@@ -33,8 +33,11 @@ class Client : public ProcessMemory {
   bool ServeRequests(int budget);
   // Takes note of the commands that the program has executed; true when there was one.
   bool ReapExecuted();
-  // Makes new commands visible and wakes the program's service thread if it sleeps.
-  void Flush();
+  // Makes new commands visible and wakes the program's service thread if it sleeps and no thread of the
+  // program polls.
+  void Flush(int64_t now_ns);
+  // Commands wait for a polling thread; without one the service thread is due at this time. 0: nothing waits.
+  int64_t wake_due_ns() const { return wake_due_ns_; }
 
   // Before the fabric process sleeps. False: there is work, stay awake.
   bool PrepareSleep();
@@ -108,6 +111,7 @@ class Client : public ProcessMemory {
   std::deque<InFlight> in_flight_;
   std::deque<Deferred> deferred_;
   uint64_t executed_ = 0;
+  int64_t wake_due_ns_ = 0;
   // The newest command if it is a scatter that a next one can extend: not visible to the program yet.
   ScatterCommand* open_scatter_ = nullptr;
 

@@ -15,6 +15,7 @@
 
 #include "verbs/soft/daemon/log.h"
 #include "verbs/soft/daemon/server.h"
+#include "verbs/soft/ipc/schedule.h"
 
 namespace sluice::soft {
 namespace {
@@ -106,6 +107,7 @@ Status StartServer(Server* server) {
 int BeFabric(const Options& options, const std::string& instance) {
   // Sleeps end when asked, not up to 50 us later.
   prctl(PR_SET_TIMERSLACK, 1);
+  AskForShortSlices();
   Result<TopologySource> topology = ReadTopologySource(getenv("SLUICE_FABRIC_TOPOLOGY"));
   if (options.foreground) {
     if (!topology.ok()) {

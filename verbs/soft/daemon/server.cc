@@ -160,7 +160,7 @@ bool Server::ServeClients() {
     Client* client = clients_[i].get();
     if (client->attached()) {
       if (starving != starving_) client->SetStarves(starving);
-      client->Flush();
+      client->Flush(last_wall_ns_);
       if (client->broken()) {
         Remove(client, "its ring is damaged");
         continue;
@@ -196,6 +196,11 @@ void Server::Sleep(bool stay) {
       timeout = std::min(timeout, left);
     }
     if (counters_changed_) timeout = std::min(timeout, kRefreshEveryNs);
+    for (const auto& client : clients_) {
+      if (client->wake_due_ns() != 0) {
+        timeout = std::min(timeout, std::max<int64_t>(0, client->wake_due_ns() - now));
+      }
+    }
     HandleSockets(timeout);
   }
   for (const auto& client : clients_) {

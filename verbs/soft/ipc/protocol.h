@@ -27,6 +27,19 @@ inline constexpr uint64_t kCommandRingBytes = 512 * 1024;
 inline constexpr uint32_t kMaxCqSlots = 65536;
 inline constexpr uint64_t kPoolBytes = 64ull * 1024 * 1024;
 
+// A clock that costs nothing: cycles on x86, the counter of virtual time elsewhere.
+inline uint64_t CycleCount() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t count;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(count));
+  return count;
+#else
+  return 0;
+#endif
+}
+
 // Start of the memory that one session shares. The library makes it, so that its limits are the program's
 // own.
 struct SessionHeader {
@@ -36,8 +49,9 @@ struct SessionHeader {
   // Set by the fabric process while it starves for executed commands (payload pool or ring full): the library
   // wakes it after every batch, not only after copies that it waits for.
   alignas(64) std::atomic<uint32_t> fabric_starves;
-  // Nanoseconds (CLOCK_MONOTONIC) of the last look that a polling thread took at the command ring.
-  alignas(64) std::atomic<uint64_t> last_poll_ns;
+  // CycleCount() when a polling thread last looked at the command ring. A thread that polls executes commands
+  // itself, so the service thread need not be woken at once.
+  alignas(64) std::atomic<uint64_t> last_poll_cycles;
   // Completions taken from the completion queue in each slot since its creation.
   alignas(64) std::atomic<uint64_t> completions_taken[kMaxCqSlots];
 };

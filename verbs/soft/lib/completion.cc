@@ -1,4 +1,6 @@
 // Completion queues: entries lie in memory of this process, so polling an empty queue is two loads.
+#include <sched.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -6,6 +8,8 @@
 
 namespace sluice::soft {
 namespace {
+
+constexpr uint32_t kPollsPerYield = 64;
 
 // What a program reads from a field that verbs leaves undefined.
 constexpr unsigned char kPoison = 0xa5;
@@ -71,12 +75,20 @@ void FillWc(const Cqe& entry, ibv_wc* wc) {
   if ((entry.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) != 0) wc->imm_data = entry.imm_data;
 }
 
+// Looks for work that the fabric process has for this program. A thread that polls in vain lets others run
+// now and then: on a machine with few processors it waits for one of them.
+bool StaysEmpty(Cq* cq) {
+  if (!Empty(cq)) return false;
+  cq->context->session->Progress();
+  if (!Empty(cq)) return false;
+  thread_local uint32_t vain_polls = 0;
+  if (++vain_polls % kPollsPerYield == 0) sched_yield();
+  return true;
+}
+
 int PollCq(ibv_cq* queue, int count, ibv_wc* wc) {
   Cq* cq = Own(queue);
-  if (Empty(cq)) {
-    cq->context->session->Progress();
-    if (Empty(cq)) return 0;
-  }
+  if (StaysEmpty(cq)) return 0;
   pthread_mutex_lock(&cq->mutex);
   int taken = 0;
   Cqe entry;
@@ -106,10 +118,7 @@ void Show(Cq* cq) {
 int StartPoll(ibv_cq_ex* queue, ibv_poll_cq_attr* attr) {
   if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
   Cq* cq = Own(queue);
-  if (Empty(cq)) {
-    cq->context->session->Progress();
-    if (Empty(cq)) return ENOENT;
-  }
+  if (StaysEmpty(cq)) return ENOENT;
   pthread_mutex_lock(&cq->mutex);
   if (!TakeOne(cq, &cq->current)) {
     pthread_mutex_unlock(&cq->mutex);

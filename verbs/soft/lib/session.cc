@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "verbs/soft/ipc/schedule.h"
 #include "verbs/soft/lib/objects.h"
 #include "verbs/soft/lib/placed_copy.h"
 #include "verbs/soft/lib/start_fabric.h"
@@ -269,6 +270,7 @@ int Session::Invoke(Call call, uint32_t nic, CallArguments* arguments) {
 // ---- commands
 
 void* Session::ServiceMain(void* self) {
+  AskForShortSlices();
   static_cast<Session*>(self)->Serve();
   return nullptr;
 }

@@ -82,6 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Called by a thread that polls an empty completion queue: executes waiting commands if no other thread
   // does.
   void Progress() {
+    header_->last_poll_cycles.store(CycleCount(), std::memory_order_relaxed);
     const RingHeader& ring = header_->commands;
     if (ring.tail.load(std::memory_order_relaxed) == ring.head.load(std::memory_order_relaxed)) return;
     ProgressSlow();
