@@ -3,9 +3,12 @@
 # symbols in the same nodes (the private node has a number that changes with rdma-core), and a C file with a
 # weak, cleanly failing definition of every exported symbol, which our own definitions override at link time.
 #
-#   generate_exports.sh /usr/lib/x86_64-linux-gnu/libibverbs.so.1 exports.map stand_ins.c
+# Names that exist in two versions need the assembler's help: a header, included into every source, binds our
+# definition to the newer one.
+#
+#   generate_exports.sh /usr/lib/x86_64-linux-gnu/libibverbs.so.1 exports.map stand_ins.c symbol_versions.h
 set -eu
-library=$1 map=$2 stand_ins=$3
+library=$1 map=$2 stand_ins=$3 versions=$4
 
 readelf -W -V "$library" | awk '
   /^Version definition/ { inside = 1 } /^Version needs/ { inside = 0 }
@@ -19,7 +22,8 @@ fi
 
 awk -v nodes="$map.nodes" '
   BEGIN { while ((getline node < nodes) > 0) order[++count] = node }
-  $NF ~ /@@/ { split($NF, part, "@@"); in_node[part[2]] = in_node[part[2]] "    " part[1] ";\n" }
+  # Absolute symbols name the nodes themselves.
+  $(NF - 1) != "A" { split($NF, part, /@+/); in_node[part[2]] = in_node[part[2]] "    " part[1] ";\n" }
   END {
     previous = ""
     for (i = 1; i <= count; ++i) {
@@ -64,4 +68,15 @@ awk '
     }
   }
 ' "$map.symbols" > "$stand_ins"
+awk '
+  BEGIN { print "// Generated from the installed libibverbs." }
+  $(NF - 1) == "A" { next }
+  $NF ~ /@@/ { split($NF, part, "@@"); newest[part[1]] = part[2]; next }
+  { split($NF, part, "@"); older[part[1]] = 1 }
+  END {
+    for (name in older) {
+      if (name in newest) printf "__asm__(\".symver %s, %s@@@%s\");\n", name, name, newest[name]
+    }
+  }
+' "$map.symbols" > "$versions"
 rm -f "$map.nodes" "$map.symbols"
