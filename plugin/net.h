@@ -101,13 +101,13 @@ class NetContext;
 class Request {
  public:
   // sizes: null, or room for one int per buffer of the irecv; written only when done.
-  TestOutcome Test(int* sizes);
+  TestOutcome Test(int* sizes) noexcept;
 };
 
 // A connection as the sender sees it.
 class SendComm {
  public:
-  Attempt<Request> Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory, void* phandle);
+  Attempt<Request> Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory, void* phandle) noexcept;
   Result<MemoryHandle*> RegMr(void* data, size_t bytes, MemoryKind kind);
   Result<MemoryHandle*> RegMrDmaBuf(void* data, size_t bytes, MemoryKind kind, uint64_t offset, int fd);
   Status DeregMr(MemoryHandle* memory);
@@ -126,9 +126,9 @@ struct ReceiveBuffer {
 class RecvComm {
  public:
   // 1 to kMaxGroup buffers. A longer group, or more than kMaxMessageBytes, is an error.
-  Attempt<Request> Irecv(std::span<const ReceiveBuffer> buffers);
+  Attempt<Request> Irecv(std::span<const ReceiveBuffer> buffers) noexcept;
   // Makes the bytes of the n buffers visible to the GPU. Empty: nothing to do, already visible.
-  Attempt<Request> Iflush(std::span<const ReceiveBuffer> buffers);
+  Attempt<Request> Iflush(std::span<const ReceiveBuffer> buffers) noexcept;
   Result<MemoryHandle*> RegMr(void* data, size_t bytes, MemoryKind kind);
   Result<MemoryHandle*> RegMrDmaBuf(void* data, size_t bytes, MemoryKind kind, uint64_t offset, int fd);
   Status DeregMr(MemoryHandle* memory);

@@ -20,23 +20,28 @@ class BiasedLock {
  public:
   // Data path. Uncontended and biased: no locked instruction, no system call. Returns what UnlockData wants to know.
   bool LockData() {
-    const uintptr_t self = Self();
-    if (owner_.load(std::memory_order_relaxed) == self) [[likely]] {
-      busy_.store(true, std::memory_order_relaxed);
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-      if (owner_.load(std::memory_order_acquire) == self) [[likely]] return true;
-      busy_.store(false, std::memory_order_release);
-    }
-    LockDataSlow(self);
+    if (TryLockBiased()) [[likely]] return true;
+    LockDataSlow(Self());
     return false;
   }
   void UnlockData(bool biased) {
     if (biased) [[likely]] {
-      busy_.store(false, std::memory_order_release);
+      UnlockBiased();
     } else {
       Unlock();
     }
   }
+  // The fast half alone: false when the caller has to use LockData.
+  bool TryLockBiased() {
+    const uintptr_t self = Self();
+    if (owner_.load(std::memory_order_relaxed) != self) [[unlikely]] return false;
+    busy_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (owner_.load(std::memory_order_acquire) == self) [[likely]] return true;
+    busy_.store(false, std::memory_order_release);
+    return false;
+  }
+  void UnlockBiased() { busy_.store(false, std::memory_order_release); }
 
   // Control path: listen, connect, accept, close, the event thread. May wait for one data-path call.
   void LockControl();

@@ -63,6 +63,7 @@ void SendOpen(OutLink& link, OutPath& path, const AttemptPtr& attempt) {
   connection.max_recvs = static_cast<uint32_t>(engine.params.max_recvs);
   connection.table = block->address;
   connection.cts_ring = static_cast<CtsEntry*>(block->address);
+  connection.head = connection.cts_ring;
   connection.records = reinterpret_cast<Record*>(connection.cts_ring + kSlots * connection.max_recvs);
   for (uint32_t i = 0; i < engine.port_count; ++i) connection.table_lkeys[i] = block->memory->lkey(i);
   ResetConnection(connection, engine);
@@ -210,6 +211,7 @@ Status OnPathOk(OutLink& link, const PathFrame& frame) {
   }
   {
     ControlGuard guard(engine.lock);
+    path.pair_count = static_cast<uint32_t>(path.pairs.size());
     path.queues_per_pair = static_cast<uint32_t>(path.pairs[0].data.size());
     path.queues.resize(path.pairs.size() * path.queues_per_pair);
     for (uint32_t i = 0; i < path.pairs.size(); ++i) {

@@ -113,6 +113,7 @@ struct SendConnection final : Connection, SendComm {
   uint64_t group = 0;         // head: the next group to match
   uint32_t seq = 1;           // SequenceOf(group)
   uint32_t matched_subs = 0;  // of the head group, bit set
+  const CtsEntry* head = nullptr;  // its entries in cts_ring
 
   CtsEntry* cts_ring = nullptr;  // kSlots x max_recvs, written by R
   Record* records = nullptr;     // kSlots x max_recvs, source of record writes

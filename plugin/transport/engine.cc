@@ -58,6 +58,7 @@ Result<Engine*> Engine::Create(int device, const Params& params, const CommConfi
     engine->devices.push_back(port.device);
     ++engine->port_count;
   }
+  if (engine->port_count == 1) engine->quick_cq_ = engine->poll_cqs_[0];
   engine->tables.Init(engine->devices, static_cast<uint32_t>(params.max_recvs));
   return engine.release();
 }
@@ -84,6 +85,7 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   Result<CompletionQueue> cq = CompletionQueue::Create(*port.device, std::min(device_cqe, kReceiveEntries + kSendCredits));
   if (!cq.ok()) return cq.status();
   port.cq = std::move(*cq);
+  poll_cqs_[index] = port.cq.get();
   const uint32_t depth = std::min(port.cq.depth(), kReceiveEntries + kSendCredits);
   Result<SharedReceiveQueue> srq = SharedReceiveQueue::Create(*port.device, std::min(kReceiveEntries, depth / 2));
   if (!srq.ok()) return srq.status();
@@ -140,6 +142,20 @@ Status Engine::RefillReceives(EnginePort& port) {
     port.srq_posted += count;
   }
   return Status::Ok();
+}
+
+std::array<EnginePort, kMaxMergedPorts> Engine::TakePorts(uint32_t* count) {
+  std::array<EnginePort, kMaxMergedPorts> taken;
+  *count = std::exchange(port_count, 0);
+  quick_cq_ = nullptr;
+  for (uint32_t i = 0; i < *count; ++i) {
+    taken[i].port = ports[i].port;
+    taken[i].cq = std::move(ports[i].cq);
+    taken[i].srq = std::move(ports[i].srq);
+    taken[i].flush_qp = std::move(ports[i].flush_qp);
+    taken[i].flush_memory = std::move(ports[i].flush_memory);
+  }
+  return taken;
 }
 
 std::string Engine::Describe() const {

@@ -92,21 +92,38 @@ class Engine {
   // Opens queues on every member port of `device`. Service thread; may take milliseconds.
   static Result<Engine*> Create(int device, const Params& params, const CommConfig& config);
 
-  // Data path, under DataGuard or ControlGuard.
-  void Poll();
-  void Progress();
-  void Enqueue(SendRequest* request);
-  void Enqueue(RecvGroup* group);
-  void Remove(SendRequest* request);
-  void Remove(RecvGroup* group);
+  // Data path, under DataGuard or ControlGuard. Nothing here throws: no cleanup code on the fast path.
+  [[gnu::always_inline]] void Poll() noexcept {
+    for (uint32_t i = 0; i < port_count; ++i) {
+      const int count = ibv_poll_cq(poll_cqs_[i], kPollBatch, completions_.data());
+      if (count != 0) OnCompletions(i, count);
+    }
+    if (waiting_) [[unlikely]] Progress();
+  }
+  // The first half of Poll for engines of one port: false when there was nothing, and nothing waits.
+  [[gnu::always_inline]] bool PollQuickly(int* count) noexcept {
+    if (quick_cq_ == nullptr) [[unlikely]] {
+      *count = 0;
+      return true;
+    }
+    *count = ibv_poll_cq(quick_cq_, kPollBatch, completions_.data());
+    return *count != 0 || waiting_;
+  }
+  // The second half, with what the first one returned.
+  [[gnu::noinline]] void FinishPoll(int count) noexcept;
+  void Progress() noexcept;
+  void Enqueue(SendRequest* request) noexcept;
+  void Enqueue(RecvGroup* group) noexcept;
+  void Remove(SendRequest* request) noexcept;
+  void Remove(RecvGroup* group) noexcept;
   bool has_waiting() const { return waiting_; }
 
   // Marks the path and its connections failed with `cause`; first cause wins. Any guard. The event thread tells the peer
   // and moves the queue pairs to ERR.
-  void FailPath(Path& path, const Status& cause);
+  void FailPath(Path& path, const Status& cause) noexcept;
   Path* FindPath(uint32_t qp_number);  // null: none with such a queue pair
   // Every path of this engine: the device is gone.
-  void FailAll(const Status& cause);
+  void FailAll(const Status& cause) noexcept;
 
   BiasedLock lock;
   const uint64_t uid;
@@ -141,13 +158,16 @@ class Engine {
   std::atomic<uint32_t> users{0};
   std::function<void(Engine&)> retire;  // event thread; empty for engines that finalize ends
 
+  // Takes the ports away from the data path; their number was `count`.
+  std::array<EnginePort, kMaxMergedPorts> TakePorts(uint32_t* count);
   std::string Describe() const;  // "mlx5_0+mlx5_1"
   PortAddress AddressOf(uint32_t port) const;
 
  private:
   Engine(int device, const Params& params, const CommConfig& config, bool infiniband, EventLoop& loop);
   Status OpenPort(uint32_t index, const Port& port);
-  void OnCompletions(uint32_t port_index, std::span<const ibv_wc> completions);
+  // `count` entries of completions_; below 0: polling failed.
+  [[gnu::noinline]] void OnCompletions(uint32_t port_index, int count) noexcept;
   void OnImmediate(uint32_t port_index, const ibv_wc& wc);
   void OnError(const EnginePort& port, const ibv_wc& wc);
   void FinishSub(RecvGroup& group, RecvSub& sub);
@@ -156,6 +176,10 @@ class Engine {
   // The defect that must never be taken for data: fails the path that the immediate came from.
   void OnStaleImmediate(const ibv_wc& wc, const char* what);
   void ReleaseReservations(RecvConnection& connection);
+
+  std::array<ibv_cq*, kMaxMergedPorts> poll_cqs_{};
+  ibv_cq* quick_cq_ = nullptr;  // the only one; null with several ports, and after teardown
+  std::array<ibv_wc, kPollBatch> completions_;
 
   // Work that found no room, oldest first.
   SendRequest* sends_head_ = nullptr;

@@ -1,8 +1,6 @@
 // The engine's data path: polling, dispatch of completions, and work that waited for room.
 #include <arpa/inet.h>
 
-#include <span>
-
 #include "plugin/log.h"
 #include "plugin/transport/engine.h"
 #include "plugin/transport/path.h"
@@ -12,22 +10,13 @@
 
 namespace sluice {
 
-void Engine::Poll() {
-  for (uint32_t i = 0; i < port_count; ++i) {
-    ibv_wc completions[kPollBatch];
-    const int count = ibv_poll_cq(ports[i].cq.get(), kPollBatch, completions);
-    if (count > 0) {
-      OnCompletions(i, std::span(completions, static_cast<size_t>(count)));
-    } else if (count < 0) [[unlikely]] {
-      FailAll(SystemError("polling the completion queue of " + ports[i].port.name + " failed; the device was reset or removed, see dmesg"));
-    }
-  }
-  if (waiting_) [[unlikely]] Progress();
-}
-
-void Engine::OnCompletions(uint32_t port_index, std::span<const ibv_wc> completions) {
+void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
   EnginePort& port = ports[port_index];
-  for (const ibv_wc& wc : completions) {
+  if (count < 0) [[unlikely]] {
+    return FailAll(SystemError("polling the completion queue of " + port.port.name + " failed; the device was reset or removed, see dmesg"));
+  }
+  for (int i = 0; i < count; ++i) {
+    const ibv_wc& wc = completions_[static_cast<size_t>(i)];
     if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
       OnError(port, wc);
     } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -54,6 +43,12 @@ void Engine::OnCompletions(uint32_t port_index, std::span<const ibv_wc> completi
   if (port.srq_consumed >= port.receive_batch) {
     if (Status status = RefillReceives(port); !status.ok()) [[unlikely]] FailAll(status);
   }
+}
+
+void Engine::FinishPoll(int count) noexcept {
+  if (quick_cq_ == nullptr) return Poll();
+  if (count != 0) OnCompletions(0, count);
+  if (waiting_) Progress();
 }
 
 void Engine::OnImmediate(uint32_t port_index, const ibv_wc& wc) {
@@ -142,7 +137,7 @@ Path* Engine::FindPath(uint32_t qp_number) {
   return nullptr;
 }
 
-void Engine::FailPath(Path& path, const Status& cause) {
+void Engine::FailPath(Path& path, const Status& cause) noexcept {
   if (path.failed) return;
   path.failed = true;
   path.failure = cause;
@@ -182,7 +177,7 @@ void Engine::ReleaseReservations(RecvConnection& connection) {
   }
 }
 
-void Engine::FailAll(const Status& cause) {
+void Engine::FailAll(const Status& cause) noexcept {
   for (Path* path : live_paths) FailPath(*path, cause);
 }
 
@@ -207,27 +202,27 @@ void Unlink(T* item, T*& head, T*& tail) {
 
 }  // namespace
 
-void Engine::Enqueue(SendRequest* request) {
+void Engine::Enqueue(SendRequest* request) noexcept {
   Append(request, sends_head_, sends_tail_);
   waiting_ = true;
 }
 
-void Engine::Enqueue(RecvGroup* group) {
+void Engine::Enqueue(RecvGroup* group) noexcept {
   Append(group, groups_head_, groups_tail_);
   waiting_ = true;
 }
 
-void Engine::Remove(SendRequest* request) {
+void Engine::Remove(SendRequest* request) noexcept {
   Unlink(request, sends_head_, sends_tail_);
   waiting_ = sends_head_ != nullptr || groups_head_ != nullptr;
 }
 
-void Engine::Remove(RecvGroup* group) {
+void Engine::Remove(RecvGroup* group) noexcept {
   Unlink(group, groups_head_, groups_tail_);
   waiting_ = sends_head_ != nullptr || groups_head_ != nullptr;
 }
 
-void Engine::Progress() {
+void Engine::Progress() noexcept {
   // Oldest first; a full queue pair holds back only its own path's later work. PostCts and PostChunks may fail a path,
   // which removes other items: restart then.
   for (RecvGroup* group = groups_head_; group != nullptr;) {

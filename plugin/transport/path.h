@@ -105,8 +105,10 @@ struct OutPath : Path {
   using Path::Path;
   OutLink* link = nullptr;
   std::vector<DataQueue> queues;  // by pair, then by class and stripe
+  uint32_t pair_count = 0;
   uint32_t queues_per_pair = 0;
-  uint32_t next_pair = 0;  // where the next message starts
+  uint32_t next_pair = 0;   // where the next message starts
+  uint32_t next_queue = 0;  // of a pair: where the search for a queue starts
   std::vector<SendConnection*> connections;
 };
 

@@ -8,9 +8,9 @@
 namespace sluice {
 
 // Posts the next chunks of a message. True when nothing is left to post (all posted, or the path failed).
-bool PostChunks(SendRequest& request);
+bool PostChunks(SendRequest& request) noexcept;
 
 // Reserves receive entries and writes the CTS entries of a group. True when done (written, or the path failed).
-bool PostCts(RecvGroup& group);
+bool PostCts(RecvGroup& group) noexcept;
 
 }  // namespace sluice

@@ -46,7 +46,7 @@ bool ReserveLess(Engine& engine, const InPath& path, RecvGroup& group) {
 
 }  // namespace
 
-bool PostCts(RecvGroup& group) {
+bool PostCts(RecvGroup& group) noexcept {
   auto& connection = static_cast<RecvConnection&>(*group.connection);
   InPath& path = *connection.path;
   Engine& engine = *group.engine;
@@ -83,7 +83,7 @@ bool PostCts(RecvGroup& group) {
   return true;
 }
 
-Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) {
+Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcept {
   auto& connection = *static_cast<RecvConnection*>(this);
   Engine& engine = *connection.engine;
   DataGuard guard(engine.lock);
@@ -139,7 +139,7 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) {
   return Attempt<Request>::Of(&group);
 }
 
-Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) {
+Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) noexcept {
   auto& connection = *static_cast<RecvConnection*>(this);
   Engine& engine = *connection.engine;
   DataGuard guard(engine.lock);
@@ -197,25 +197,54 @@ Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) {
   return Attempt<Request>::Of(request);
 }
 
-TestOutcome Request::Test(int* sizes) {
-  auto& request = *static_cast<RequestBase*>(this);
-  Engine& engine = *request.engine;
-  DataGuard guard(engine.lock);
-  if (!request.done) {
-    engine.Poll();
-    if (!request.done) return {false, request.connection->error.load(std::memory_order_acquire)};
-  }
+namespace {
+
+[[gnu::noinline]] void ReportGroup(const RecvGroup& group, int* sizes) noexcept {
+  for (uint32_t i = 0; i < group.n; ++i) sizes[i] = static_cast<int>(group.subs[i].bytes);
+}
+
+[[gnu::always_inline]] inline TestOutcome Finish(RequestBase& request, int* sizes) noexcept {
   request.open = false;
   --request.connection->open_requests;
-  if (request.kind == RequestKind::kReceive) {
-    auto& group = static_cast<RecvGroup&>(request);
-    if (sizes != nullptr) {
-      for (uint32_t i = 0; i < group.n; ++i) sizes[i] = static_cast<int>(group.subs[i].bytes);
-    }
-  } else if (request.kind == RequestKind::kSend && sizes != nullptr) {
+  if (sizes == nullptr) return {true, nullptr};
+  if (request.kind == RequestKind::kSend) {
     *sizes = static_cast<int>(static_cast<SendRequest&>(request).bytes);
+  } else if (request.kind == RequestKind::kReceive) {
+    const auto& group = static_cast<RecvGroup&>(request);
+    if (group.n == 1) [[likely]] {
+      *sizes = static_cast<int>(group.subs[0].bytes);
+    } else {
+      ReportGroup(group, sizes);
+    }
   }
   return {true, nullptr};
+}
+
+// For engines that several threads share, or whose bias a control call has taken away for a moment.
+[[gnu::noinline]] TestOutcome TestShared(RequestBase& request, int* sizes) noexcept {
+  DataGuard guard(request.engine->lock);
+  if (!request.done) request.engine->Poll();
+  if (!request.done) return {false, request.connection->error.load(std::memory_order_acquire)};
+  return Finish(request, sizes);
+}
+
+}  // namespace
+
+TestOutcome Request::Test(int* sizes) noexcept {
+  auto& request = *static_cast<RequestBase*>(this);
+  Engine& engine = *request.engine;
+  if (!engine.lock.TryLockBiased()) [[unlikely]] return TestShared(request, sizes);
+  if (!request.done) {
+    int count;
+    if (engine.PollQuickly(&count)) engine.FinishPoll(count);
+    if (!request.done) {
+      engine.lock.UnlockBiased();
+      return {false, request.connection->error.load(std::memory_order_acquire)};
+    }
+  }
+  const TestOutcome outcome = Finish(request, sizes);
+  engine.lock.UnlockBiased();
+  return outcome;
 }
 
 }  // namespace sluice

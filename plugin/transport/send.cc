@@ -25,13 +25,25 @@ void PlanChunks(const OutPath& path, uint32_t granted_chunks, SendRequest& reque
   request.chunks = static_cast<uint16_t>((request.bytes + request.chunk_bytes - 1) / request.chunk_bytes);
 }
 
-DataQueue& LeastLoaded(OutPath& path, uint32_t pair) {
-  DataQueue* queue = &path.queues[pair * path.queues_per_pair];
-  DataQueue* best = queue;
-  for (uint32_t i = 1; i < path.queues_per_pair && best->outstanding_chunks != 0; ++i) {
-    if (queue[i].outstanding_chunks < best->outstanding_chunks) best = queue + i;
+// The queue pair with the least outstanding among the next four of the pair; an idle one ends the search.
+[[gnu::always_inline]] inline DataQueue& LeastLoaded(OutPath& path, uint32_t pair) {
+  constexpr uint32_t kCandidates = 4;
+  DataQueue* const first = &path.queues[pair * path.queues_per_pair];
+  uint32_t next = path.next_queue;
+  DataQueue* best = first + next;
+  for (uint32_t tried = 1; best->outstanding_chunks != 0 && tried < kCandidates; ++tried) {
+    next = next + 1 == path.queues_per_pair ? 0 : next + 1;
+    if (first[next].outstanding_chunks < best->outstanding_chunks) best = first + next;
   }
+  path.next_queue = next + 1 == path.queues_per_pair ? 0 : next + 1;
   return *best;
+}
+
+// The queue pairs of a pair in turn: the chunks of one message go to different ones.
+[[gnu::always_inline]] inline DataQueue& NextQueue(OutPath& path, uint32_t pair) {
+  DataQueue& queue = path.queues[pair * path.queues_per_pair + path.next_queue];
+  path.next_queue = path.next_queue + 1 == path.queues_per_pair ? 0 : path.next_queue + 1;
+  return queue;
 }
 
 std::string SizeMismatch(const SendConnection& connection, uint64_t bytes, uint32_t capacity, int tag) {
@@ -124,11 +136,11 @@ struct Chunk {
 
 }  // namespace
 
-bool PostChunks(SendRequest& request) {
+bool PostChunks(SendRequest& request) noexcept {
   auto& connection = static_cast<SendConnection&>(*request.connection);
   OutPath& path = *connection.path;
   while (request.chunks_posted < request.chunks) {
-    DataQueue& queue = LeastLoaded(path, request.next_pair);
+    DataQueue& queue = request.chunks > 1 ? NextQueue(path, request.next_pair) : LeastLoaded(path, request.next_pair);
     const uint32_t offset = request.chunks_posted * request.chunk_bytes;
     const Chunk chunk = {.data = request.data + offset,
                          .remote_address = request.remote_address + offset,
@@ -144,7 +156,7 @@ bool PostChunks(SendRequest& request) {
     if (outcome == PostOutcome::kFailed) return true;
     ++request.chunks_posted;
     ++request.chunks_pending;
-    if (++request.next_pair == path.pairs.size()) request.next_pair = 0;
+    if (++request.next_pair == path.pair_count) request.next_pair = 0;
   }
   return true;
 }
@@ -169,8 +181,8 @@ namespace {
 }
 
 // Several chunks, or no room: remembers what the chunks need and posts as many as possible.
-[[gnu::noinline]] void PlanAndPost(SendConnection& connection, OutPath& path, SendRequest& request, const CtsEntry& entry, uint64_t data, uint32_t sub,
-                                   uint32_t pair) {
+[[gnu::noinline]] void PlanAndPost(SendConnection& connection, OutPath& path, SendRequest& request, const CtsEntry& entry, uint32_t granted_chunks,
+                                   uint64_t data, uint32_t sub, uint32_t pair) {
   request.chunks_posted = request.chunks_pending = 0;
   request.group = connection.group;
   request.sub = static_cast<uint8_t>(sub);
@@ -178,7 +190,7 @@ namespace {
   request.remote_address = entry.address;
   request.rkeys = entry.rkeys;
   request.next_pair = pair;
-  PlanChunks(path, entry.chunks, request);
+  PlanChunks(path, granted_chunks, request);
   // Older messages first.
   Engine& engine = *connection.engine;
   if (engine.has_waiting() || !PostChunks(request)) {
@@ -187,30 +199,32 @@ namespace {
   }
 }
 
-}  // namespace
+Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexcept {
+  connection.engine->FailPath(*connection.path, cause);
+  connection.Fail(cause);
+  return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+}
 
-Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory, void* phandle) {
-  (void)phandle;
-  auto& connection = *static_cast<SendConnection*>(this);
-  Engine& engine = *connection.engine;
-  DataGuard guard(engine.lock);
+// No CTS entry yet, and something else to look at.
+[[gnu::noinline]] Attempt<Request> RefuseSlowly(SendConnection& connection) noexcept {
+  if (connection.engine->has_waiting()) connection.engine->Progress();
+  if (const Status* error = connection.error.load(std::memory_order_acquire)) return Attempt<Request>::Failed(error);
+  if (!connection.peer_closed) return Attempt<Request>::Again();
+  connection.Fail(RemoteError("the receiver " + connection.path->peer + " closed the connection; see the log of that host for the cause"));
+  return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+}
+
+// The head group has an entry.
+[[gnu::noinline]] Attempt<Request> Match(SendConnection& connection, const void* data, size_t bytes, int tag, MemoryHandle* memory) noexcept {
   if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]] return Attempt<Request>::Failed(error);
-  const uint32_t slot = static_cast<uint32_t>(connection.group % kSlots);
-  CtsEntry* ring = connection.cts_ring + slot * connection.max_recvs;
-  if (__atomic_load_n(&ring->seq, __ATOMIC_ACQUIRE) != connection.seq) {
-    if (engine.has_waiting()) [[unlikely]] engine.Progress();
-    if (connection.peer_closed) [[unlikely]] {
-      connection.Fail(RemoteError("the receiver " + connection.path->peer + " closed the connection; see the log of that host for the cause"));
-      return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
-    }
-    return Attempt<Request>::Again();
-  }
-  // The ring is the peer's to write: copy, then check the copy.
+  Engine& engine = *connection.engine;
+  OutPath& path = *connection.path;
+  const CtsEntry* ring = connection.head;
+  // The ring is the peer's to write: each field is read once, then checked.
   const uint32_t n = ring->group_size;
   if (n == 0 || n > connection.max_recvs) [[unlikely]] {
-    engine.FailPath(*connection.path, RemoteError("the receiver " + connection.path->peer + " granted a group of " + std::to_string(n) +
-                                                  " buffers, at most " + std::to_string(connection.max_recvs) + " are possible"));
-    return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+    return FailSend(connection, RemoteError("the receiver " + path.peer + " granted a group of " + std::to_string(n) + " buffers, at most " +
+                                            std::to_string(connection.max_recvs) + " are possible"));
   }
   uint32_t sub = 0;
   while (sub < n && (__atomic_load_n(&ring[sub].seq, __ATOMIC_ACQUIRE) != connection.seq || ring[sub].tag != tag ||
@@ -218,16 +232,16 @@ Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, Memory
     ++sub;
   }
   if (sub == n) return Attempt<Request>::Again();
-  const CtsEntry entry = ring[sub];
-  SendRequest& request = connection.requests[slot * connection.max_recvs + sub];
+  const CtsEntry& entry = ring[sub];
+  const uint32_t capacity = entry.capacity_bytes;
+  const uint32_t chunks = entry.chunks;
+  SendRequest& request = connection.requests[static_cast<size_t>(ring - connection.cts_ring) + sub];
   if (request.open) [[unlikely]] return Attempt<Request>::Again();  // the caller has not tested the group 32 before
-  OutPath& path = *connection.path;
-  if (bytes > entry.capacity_bytes || entry.chunks == 0 || (bytes != 0 && memory == nullptr)) [[unlikely]] {
-    engine.FailPath(path, entry.chunks == 0 ? RemoteError("the receiver " + path.peer + " granted no chunk")
-                          : bytes > entry.capacity_bytes
-                              ? InvalidUsage(SizeMismatch(connection, bytes, entry.capacity_bytes, tag))
-                              : InvalidArgument("isend of " + std::to_string(bytes) + " bytes without a memory handle"));
-    return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+  if (bytes > capacity || chunks == 0 || (bytes != 0 && memory == nullptr)) [[unlikely]] {
+    return FailSend(connection, chunks == 0 ? RemoteError("the receiver " + path.peer + " granted no chunk")
+                                : bytes > capacity
+                                    ? InvalidUsage(SizeMismatch(connection, bytes, capacity, tag))
+                                    : InvalidArgument("isend of " + std::to_string(bytes) + " bytes without a memory handle"));
   }
 
   request.open = true;
@@ -236,19 +250,47 @@ Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, Memory
   request.memory = memory;
   ++connection.open_requests;
   const uint32_t pair = path.next_pair;
-  path.next_pair = pair + 1 == path.pairs.size() ? 0 : pair + 1;
+  path.next_pair = pair + 1 == path.pair_count ? 0 : pair + 1;
   const auto address = reinterpret_cast<uint64_t>(data);
   if (bytes > path.stripe_above_bytes || engine.has_waiting() ||
       !TryPostWhole(connection, path, request, entry, address, static_cast<uint32_t>(bytes), sub, pair)) [[unlikely]] {
-    PlanAndPost(connection, path, request, entry, address, sub, pair);
+    PlanAndPost(connection, path, request, entry, chunks, address, sub, pair);
   }
   connection.matched_subs |= 1u << sub;
   if (connection.matched_subs == (1u << n) - 1) {
     connection.matched_subs = 0;
     ++connection.group;
     connection.seq = NextSequence(connection.seq);
+    connection.head = connection.cts_ring + connection.group % kSlots * connection.max_recvs;
   }
   return Attempt<Request>::Of(&request);
+}
+
+[[gnu::always_inline]] inline Attempt<Request> IsendLocked(SendConnection& connection, const void* data, size_t bytes, int tag,
+                                                           MemoryHandle* memory) noexcept {
+  if (__atomic_load_n(&connection.head->seq, __ATOMIC_ACQUIRE) == connection.seq) return Match(connection, data, bytes, tag, memory);
+  if (connection.engine->has_waiting() || connection.peer_closed || connection.error.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
+    return RefuseSlowly(connection);
+  }
+  return Attempt<Request>::Again();
+}
+
+// For engines that several threads share, or whose bias a control call has taken away for a moment.
+[[gnu::noinline]] Attempt<Request> IsendShared(SendConnection& connection, const void* data, size_t bytes, int tag, MemoryHandle* memory) noexcept {
+  DataGuard guard(connection.engine->lock);
+  return IsendLocked(connection, data, bytes, tag, memory);
+}
+
+}  // namespace
+
+Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory, void* phandle) noexcept {
+  (void)phandle;
+  auto& connection = *static_cast<SendConnection*>(this);
+  BiasedLock& lock = connection.engine->lock;
+  if (!lock.TryLockBiased()) [[unlikely]] return IsendShared(connection, data, bytes, tag, memory);
+  const Attempt<Request> attempt = IsendLocked(connection, data, bytes, tag, memory);
+  lock.UnlockBiased();
+  return attempt;
 }
 
 }  // namespace sluice

@@ -85,13 +85,7 @@ void FinishEngine(Engine& engine) {
   uint32_t count = 0;
   {
     ControlGuard guard(engine.lock);
-    count = std::exchange(engine.port_count, 0);
-    for (uint32_t i = 0; i < count; ++i) {
-      ports[i].cq = std::move(engine.ports[i].cq);
-      ports[i].srq = std::move(engine.ports[i].srq);
-      ports[i].flush_qp = std::move(engine.ports[i].flush_qp);
-      ports[i].flush_memory = std::move(engine.ports[i].flush_memory);
-    }
+    ports = engine.TakePorts(&count);
     engine.receivers.reset();
     for (const std::unique_ptr<Connection>& connection : engine.connections) RecycleRequests(*connection);
   }
@@ -99,7 +93,7 @@ void FinishEngine(Engine& engine) {
     Status status = ports[i].flush_qp.Close();
     if (status.ok()) status = ports[i].srq.Close();
     if (status.ok()) status = ports[i].cq.Close();
-    if (!status.ok()) SLUICE_INFO(kLogNet, "closing queues of %s: %s", engine.ports[i].port.name.c_str(), status.message().c_str());
+    if (!status.ok()) SLUICE_INFO(kLogNet, "closing queues of %s: %s", ports[i].port.name.c_str(), status.message().c_str());
     ports[i].flush_memory.reset();
   }
   engine.tables.Clear();
