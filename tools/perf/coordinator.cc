@@ -123,6 +123,7 @@ void Coordinator::AcceptAll() {
 
 bool Coordinator::Greet(Stranger& stranger) {
   const Status read = stranger.channel.Read();
+  if (stranger.refused) return !read.ok();
   Frame frame;
   const Result<bool> next = stranger.channel.Next(&frame, kMaxHelloBytes);
   if (!next.ok()) return true;
@@ -132,7 +133,9 @@ bool Coordinator::Greet(Stranger& stranger) {
   auto refuse = [&](const std::string& why) {
     stranger.channel.Queue(FrameType::kAbort, AbortPayload(0, why));
     (void)stranger.channel.Flush();
-    return true;
+    shutdown(stranger.channel.fd(), SHUT_WR);
+    stranger.refused = true;
+    return false;
   };
   if (hello.token != token_) {
     return refuse(

@@ -45,6 +45,7 @@ class Coordinator {
   struct Stranger {
     FrameChannel channel;
     Clock::time_point deadline;
+    bool refused = false;  // told why; kept until it hangs up, or what it was told might be lost
   };
 
   void Loop();

@@ -62,6 +62,7 @@ Result<size_t> ParseBytes(const std::string& text) {
 }
 
 void AddOptions(CLI::App* app, Options* o) {
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option("--op", o->op_name,
                   "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all or sendrecv")
       ->capture_default_str();

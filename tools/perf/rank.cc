@@ -352,8 +352,8 @@ int RunRank(const Options& options, const Place& place) {
       where.port = place.port;
       where.token = place.secret + "/" + options.Fingerprint();
       where.listen_fd = place.listen_fd;
-      where.timeout =
-          std::chrono::milliseconds(static_cast<int64_t>(std::min(options.timeout_s, kArrivalLimitS) * 1e3));
+      where.timeout = std::chrono::milliseconds(
+          static_cast<int64_t>(std::min(options.timeout_s * 0.8, kArrivalLimitS) * 1e3));
       Result<std::unique_ptr<Bootstrap>> joined = Bootstrap::Join(where, &job);
       if (!joined.ok()) return joined.status();
       bootstrap = std::move(*joined);

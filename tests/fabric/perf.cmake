@@ -1,0 +1,5 @@
+# `sluice perf` as a program: over a toy plugin that fails on demand, and over the Sluice plugin on the software fabric.
+add_library(perf_toy_plugin MODULE perf_toy_plugin.cc)
+
+sluice_test(NAME perf_toy_test SOURCES perf_toy_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT 300)
+add_dependencies(perf_toy_test sluice perf_toy_plugin)
