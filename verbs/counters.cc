@@ -24,7 +24,7 @@ void ReadDirectory(const std::string& path, const std::string& prefix,
     const std::string name = entry->d_name;
     // lifespan is the refresh interval of the counters, not one of them.
     if (name.front() == '.' || name == "lifespan") continue;
-    const std::optional<std::string> text = ReadTextFile(path + "/" + name, 64);
+    const std::optional<std::string> text = ReadTextFile(std::string(path).append("/").append(name), 64);
     if (!text) continue;
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);

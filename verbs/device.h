@@ -9,7 +9,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>

@@ -54,7 +54,8 @@ Result<SharedReceiveQueue> SharedReceiveQueue::Create(const DeviceContext& devic
   const ibv_device_attr& limits = device.attributes();
   ibv_srq_init_attr init{};
   init.attr.max_wr = std::clamp(max_wr, 1U, static_cast<uint32_t>(limits.max_srq_wr));
-  init.attr.max_sge = std::min(max_sge, static_cast<uint32_t>(std::max(limits.max_srq_sge, 0)));
+  // Never 0, which some drivers refuse; entries without a scatter list fit any queue.
+  init.attr.max_sge = std::clamp(max_sge, 1U, static_cast<uint32_t>(std::max(limits.max_srq_sge, 1)));
   const uint32_t wanted = init.attr.max_wr;
   errno = 0;
   ibv_srq* srq = ibv_create_srq(device.pd().get(), &init);

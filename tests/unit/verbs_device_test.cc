@@ -332,6 +332,9 @@ TEST_F(VerbsTest, SharedReceiveQueueIsLoweredOrRefusedByName) {
   ASSERT_TRUE(srq.ok());
   EXPECT_EQ(srq->depth(), 4096U);
   EXPECT_EQ(verbs_->last_srq.attr.max_sge, 3U);
+  Result<SharedReceiveQueue> without_list = SharedReceiveQueue::Create(*ports[1].device, 16);
+  ASSERT_TRUE(without_list.ok());
+  EXPECT_EQ(verbs_->last_srq.attr.max_sge, 1U);
   verbs_->create_srq_error = ENOMEM;
   EXPECT_THAT(SharedReceiveQueue::Create(*ports[1].device, 16).status().message(),
               HasSubstr("ibv_create_srq on mlx5_0"));
