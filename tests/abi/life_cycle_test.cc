@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -108,7 +109,8 @@ struct Pair {
   Pair& operator=(const Pair&) = delete;
 
   void Transfer(size_t bytes) {
-    std::vector<unsigned char> from(bytes), to(bytes + 16);
+    // Longer than the message, as NCCL's buffers are; of an empty message there is still memory to register.
+    std::vector<unsigned char> from(bytes + 16), to(bytes + 16);
     std::iota(from.begin(), from.end(), static_cast<unsigned char>(bytes));
     void* from_handle = nullptr;
     void* to_handle = nullptr;
@@ -136,8 +138,9 @@ struct Pair {
       return (received != 0 && sent != 0) || testing::Test::HasFailure();
     }));
     EXPECT_EQ(sizes[0], static_cast<int>(bytes));
-    to.resize(bytes);
-    EXPECT_EQ(from, to);
+    EXPECT_TRUE(std::equal(from.begin(), from.begin() + static_cast<ptrdiff_t>(bytes), to.begin()));
+    EXPECT_TRUE(std::all_of(to.begin() + static_cast<ptrdiff_t>(bytes), to.end(),
+                            [](unsigned char c) { return c == 0; }));
     EXPECT_EQ(net.deregMr(send, from_handle), kSuccess);
     EXPECT_EQ(net.deregMr(recv, to_handle), kSuccess);
   }
