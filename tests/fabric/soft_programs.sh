@@ -61,7 +61,7 @@ gid=()
 case $program in
   ibv_devices)
     on_fabric ibv_devices > "$TMPDIR/client.log" 2>&1 || fail "exit code $?"
-    expect '^ +soft0 +[0-9a-f]{16}$'
+    expect '^ +soft0[[:space:]]+[0-9a-f]{16}$'
     ;;
   ibv_devinfo)
     on_fabric ibv_devinfo -v > "$TMPDIR/client.log" 2>&1 || fail "exit code $?"
