@@ -183,26 +183,41 @@ inline bool GroupOk(int n) {
   return static_cast<unsigned>(n) - 1u < static_cast<unsigned>(kMaxGroup);
 }
 
+// More than one buffer, or none.
+template <typename Size>
+[[gnu::noinline]] NcclResult IrecvGroup(RecvComm* comm, int n, void** data, const Size* sizes,
+                                        const int* tags, void** mhandles, void** request) {
+  if (!GroupOk(n)) {
+    *request = nullptr;
+    return BadArgument("irecv", kBadGroup);
+  }
+  std::array<ReceiveBuffer, kMaxGroup> buffers;  // the first n are written, the rest never read
+  if (!Gather(n, data, sizes, tags, mhandles, buffers.data())) {
+    *request = nullptr;
+    return BadArgument("irecv", kBadSize);
+  }
+  return Deliver(comm->Irecv(std::span(buffers.data(), static_cast<size_t>(n))), request);
+}
+
 template <typename Size>
 NcclResult Irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** mhandles,
                  void** request) {
   if (request == nullptr) [[unlikely]]
     return BadArgument("irecv", kNullArgument);
-  std::array<ReceiveBuffer, kMaxGroup> buffers;  // the first n are written, the rest never read
   const bool arrays = data != nullptr && sizes != nullptr && tags != nullptr && mhandles != nullptr;
   if (!Is<RecvComm>(comm) || !arrays) [[unlikely]] {
     *request = nullptr;
     return BadArgument("irecv", kNullArgument);
   }
-  if (!GroupOk(n)) [[unlikely]] {
-    *request = nullptr;
-    return BadArgument("irecv", kBadGroup);
-  }
-  if (!Gather(n, data, sizes, tags, mhandles, buffers.data())) [[unlikely]] {
+  // NCCL groups only when more than one receive per request is offered (SLUICE_MAX_RECVS).
+  if (n != 1) [[unlikely]]
+    return IrecvGroup(Unwrap<RecvComm>(comm), n, data, sizes, tags, mhandles, request);
+  ReceiveBuffer buffer;
+  if (!Gather(1, data, sizes, tags, mhandles, &buffer)) [[unlikely]] {
     *request = nullptr;
     return BadArgument("irecv", kBadSize);
   }
-  return Deliver(Unwrap<RecvComm>(comm)->Irecv(std::span(buffers.data(), static_cast<size_t>(n))), request);
+  return Deliver(Unwrap<RecvComm>(comm)->Irecv(std::span(&buffer, 1)), request);
 }
 
 inline NcclResult Iflush(void* comm, int n, void** data, const int* sizes, void** mhandles, void** request) {
