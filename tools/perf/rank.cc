@@ -83,9 +83,9 @@ class Benchmark {
 
  private:
   struct Member {
-    std::unique_ptr<Communicator> communicator;
     PageBuffer input;
     PageBuffer output;
+    std::unique_ptr<Communicator> communicator;  // last: it stops using the buffers before they go
   };
   struct Outcome {  // of one rank and size
     double time_us, p50_us, p99_us;
