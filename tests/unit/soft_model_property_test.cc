@@ -8,8 +8,8 @@
 namespace sluice::soft {
 namespace {
 
-constexpr uint32_t kSlot = 40000;  // bytes of memory per work request, so that operations do not meet
-constexpr int kOperations = 60;    // per queue pair
+constexpr uint32_t kSlot = 20000;  // bytes of memory per work request, so that operations do not meet
+constexpr int kOperations = 50;    // per queue pair
 
 struct Expectation {
   uint64_t wr_id;
@@ -172,9 +172,12 @@ void RunRandomTraffic(uint64_t seed, double loss, const char* topology, uint64_t
       if (i != j) flows.push_back(std::make_unique<Flow>(nodes[j], nodes[i], qb, qa, random()));
     }
   }
+  bool completed = false;
+  for (Node* node : nodes) node->memory->OnCompletion([&](CqId) { completed = true; });
   for (auto& flow : flows) flow->PostAll();
   while (rig.fabric()->NextEventTime() != kNever && !::testing::Test::HasFatalFailure()) {
     rig.fabric()->Advance(rig.fabric()->NextEventTime());
+    if (!std::exchange(completed, false)) continue;
     for (Node* node : nodes) {
       for (const Completion& completion : node->Completions()) {
         const bool receive = (completion.opcode & IBV_WC_RECV) != 0;
@@ -193,18 +196,18 @@ void RunRandomTraffic(uint64_t seed, double loss, const char* topology, uint64_t
 }
 
 TEST(SoftModelProperty, RandomTrafficWithoutLoss) {
-  for (uint64_t seed = 1; seed <= 4; ++seed) RunRandomTraffic(seed, 0, "hosts=3", UINT64_MAX);
+  for (uint64_t seed = 1; seed <= 3; ++seed) RunRandomTraffic(seed, 0, "hosts=3", UINT64_MAX);
 }
 
 TEST(SoftModelProperty, RandomTrafficUnderLoss) {
-  for (uint64_t seed = 10; seed < 18; ++seed) {
+  for (uint64_t seed = 10; seed < 16; ++seed) {
     RunRandomTraffic(seed, seed % 2 == 0 ? 0.002 : 0.01,
                      seed % 3 == 0 ? "hosts=3,link=infiniband" : "hosts=3", UINT64_MAX);
   }
 }
 
 TEST(SoftModelProperty, RandomTrafficUnderLossWithFewBuffers) {
-  for (uint64_t seed = 30; seed < 33; ++seed) RunRandomTraffic(seed, 0.005, "hosts=3", 400000);
+  for (uint64_t seed = 30; seed < 32; ++seed) RunRandomTraffic(seed, 0.005, "hosts=3", 400000);
 }
 
 }  // namespace

@@ -139,6 +139,8 @@ class Rig {
     fabric_ = std::move(*made);
   }
 
+  explicit Rig(std::unique_ptr<Fabric> fabric) : fabric_(std::move(fabric)) {}
+
   Fabric* fabric() { return fabric_.get(); }
   HeapPayloadPool& pool() { return pool_; }
 

@@ -22,10 +22,7 @@ uint32_t FlowHash(uint32_t flow, uint32_t node) {
 }  // namespace
 
 Packet* Switch::Port::NextPacket() {
-  if (queue.empty()) return nullptr;
-  Packet* packet = queue.Pop();
-  queued_bytes -= packet->wire_bytes;
-  return packet;
+  return queue.empty() ? nullptr : queue.Pop();
 }
 
 void Switch::Receive(Packet* packet) {
@@ -36,7 +33,6 @@ void Switch::Receive(Packet* packet) {
     return;
   }
   Port& port = *ports_[out];
-  port.queued_bytes += packet->wire_bytes;
   port.queue.Push(packet);
   port.transmitter->Kick();
 }

@@ -27,7 +27,6 @@ struct Attachment {
 class Switch final : public PacketSink {
  public:
   void Receive(Packet* packet) override;
-  uint64_t queue_bytes(uint32_t port) const { return ports_[port]->queued_bytes; }
 
  private:
   friend class Network;
@@ -35,7 +34,6 @@ class Switch final : public PacketSink {
     Packet* NextPacket() override;
     bool MayHavePacket() const override { return !queue.empty(); }
     PacketQueue queue;
-    uint64_t queued_bytes = 0;
     Transmitter* transmitter = nullptr;
   };
   class Network* network_ = nullptr;
@@ -50,7 +48,6 @@ class Network {
   // `topology` has passed CheckTopology; `attachments` in endpoint order. Both must outlive this object.
   void Build(const Topology& topology, std::vector<Attachment>* attachments);
   void SetLinkUp(uint32_t link, bool up);
-  const Switch& switch_at(uint32_t index) const { return *switches_[index]; }
 
  private:
   friend class Switch;

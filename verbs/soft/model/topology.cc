@@ -174,9 +174,9 @@ Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file
 }
 
 Result<Topology> Topology::FromFile(const std::string& path) {
+  errno = 0;
   std::ifstream file(path);
   std::stringstream text;
-  errno = 0;
   if (file) text << file.rdbuf();
   if (!file) {
     return SystemError("topology file " + path, errno != 0 ? errno : EIO,
