@@ -2,6 +2,7 @@
 // by hand it serves for looking into a running fabric.
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -76,6 +77,7 @@ void Detach(int ready_fd) {
   for (int fd = 0; fd < 3; ++fd) dup2(null, fd);
   if (null > 2) close(null);
   fcntl(ready_fd, F_SETFD, FD_CLOEXEC);
+  signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error like others
   for (const auto resource : {RLIMIT_NOFILE, RLIMIT_FSIZE}) {
     rlimit limit{};
     if (getrlimit(resource, &limit) == 0) {
