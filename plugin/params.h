@@ -80,6 +80,7 @@ struct Params {
   RelaxedOrdering ib_pci_relaxed_ordering = RelaxedOrdering::kAuto;
   bool gdr_flush_disable = false;
   bool force_flush = false;  // SLUICE_FORCE_FLUSH
+  int gpu_direct = -1;       // SLUICE_GPU_DIRECT
 
   // Receives and set-up.
   int max_recvs = 1;               // SLUICE_MAX_RECVS

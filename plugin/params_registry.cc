@@ -199,6 +199,9 @@ const ParamSpec kRegistry[] = {
         "before the GPU's reads."),
     SLUICE_NUMBER("SLUICE_FORCE_FLUSH", force_flush, 0, 1, 0, "", "Sluice",
                   "1: asks NCCL to flush after every receive into GPU memory, whatever the GPU."),
+    SLUICE_NUMBER("SLUICE_GPU_DIRECT", gpu_direct, -1, 1, -1, "", "Sluice",
+                  "Whether to announce GPU memory to NCCL. -1: when a peer-memory module is loaded, or DMA-BUF works. "
+                  "0: never. 1: always, for platforms where the GPU's memory registers as ordinary memory."),
     // Receives and set-up.
     SLUICE_NUMBER(
         "SLUICE_MAX_RECVS", max_recvs, 1, 8, 1, "buffers", "Sluice",

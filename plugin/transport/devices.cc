@@ -86,8 +86,8 @@ void DeviceTable::AddPhysical(const Params& params, int port_index) {
   properties.name = device.name.c_str();
   properties.pci_path = device.pci_path.empty() ? nullptr : device.pci_path.c_str();
   properties.guid = port.device->sys_image_guid();
-  properties.cuda = HasPeerMemoryModule();
-  properties.dmabuf = port.device->memory().SupportsDmaBuf();
+  properties.cuda = params.gpu_direct > 0 || (params.gpu_direct < 0 && HasPeerMemoryModule());
+  properties.dmabuf = params.gpu_direct != 0 && port.device->memory().SupportsDmaBuf();
   properties.force_flush = params.force_flush;
   properties.speed_mbps = port.speed_mbps;
   properties.port = port.nic_port;

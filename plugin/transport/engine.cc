@@ -1,7 +1,6 @@
 #include "plugin/transport/engine.h"
 
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,9 +19,7 @@ constexpr uint32_t kFlushDepth = 32;
 
 uint64_t RandomUid() {
   uint64_t uid = 0;
-  while (uid == 0) {
-    if (getrandom(&uid, sizeof(uid), 0) != sizeof(uid)) uid = static_cast<uint64_t>(getpid()) << 32 | static_cast<uint64_t>(clock());
-  }
+  while (getrandom(&uid, sizeof(uid), 0) != sizeof(uid) || uid == 0) continue;
   return uid;
 }
 
@@ -96,9 +93,11 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   port.srq_consumed = entries;
   SLUICE_RETURN_IF_ERROR(RefillReceives(port));
 
-  const bool gpu_memory = port.device->memory().SupportsDmaBuf() || params.force_flush || access("/sys/kernel/mm/memory_peers", F_OK) == 0 ||
-                          access("/sys/module/nvidia_peermem", F_OK) == 0;
-  if (!gpu_memory || params.gdr_flush_disable) return Status::Ok();
+  const Result<DeviceTable*> table = DeviceTable::Get();
+  const Result<NetProperties> properties = table.ok() ? (*table)->Properties(device) : table.status();
+  if (!properties.ok()) return properties.status();
+  gpu_memory = properties->dmabuf ? "DMA-BUF" : properties->cuda ? "peer memory" : "not announced";
+  if (params.gdr_flush_disable || !(params.force_flush || properties->cuda || properties->dmabuf)) return Status::Ok();
   return OpenFlush(port);
 }
 

@@ -141,6 +141,7 @@ class Engine {
   std::unique_ptr<RecvConnection*[], void (*)(RecvConnection**)> receivers;
   TablePool tables;
   std::vector<Path*> live_paths;  // have queue pairs
+  const char* gpu_memory = "";  // how it is registered, for the log
   uint64_t flushed_completions = 0;  // consequences of a failure: counted, not printed
 
   // Event thread.

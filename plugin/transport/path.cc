@@ -101,7 +101,7 @@ void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports) {
                 peer.name.c_str(), FormatGid(peer_gid).c_str(), peer.lid, MtuBytes(pair.mtu), service_class.sl, service_class.traffic_class,
                 service_class.control_traffic_class, pair.data.size(), port.adaptive_routing ? "adaptive" : "static",
                 port.device->memory().UsesRelaxedOrdering() ? "relaxed" : "strict",
-                port.device->memory().SupportsDmaBuf() ? "DMA-BUF" : "plain registration");
+                engine.gpu_memory);
   }
 }
 
