@@ -1,11 +1,12 @@
 #!/bin/bash
-# build.sh [PRESET]: configures and builds Sluice into build/PRESET.
+# build.sh [PRESET [TARGET...]]: configures and builds Sluice, or only the named targets, into build/PRESET.
 # Presets (CMakePresets.json): release (default), debug, asan (address and undefined behaviour), tsan.
 # SLUICE_JOBS limits the number of compilers that run at once (default: one per processor, and 1.5 GB of memory each).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 preset=${1:-release}
+shift $(($# > 0 ? 1 : 0))
 for tool in cmake ninja g++ pkg-config; do
   command -v "$tool" >/dev/null || {
     echo "build.sh: $tool is missing: run scripts/install-deps.sh build" >&2
@@ -18,4 +19,4 @@ if [ -z "${SLUICE_JOBS:-}" ] && ((memory_jobs < jobs)); then jobs=$((memory_jobs
 
 echo "build.sh: preset $preset into build/$preset, $jobs jobs"
 cmake --preset "$preset" --log-level=WARNING
-NINJA_STATUS='[%f/%t %es] ' cmake --build "build/$preset" --parallel "$jobs"
+NINJA_STATUS='[%f/%t %es] ' cmake --build "build/$preset" --parallel "$jobs" ${1:+--target "$@"}

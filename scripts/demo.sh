@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/install-deps.sh build
-scripts/build.sh release
+scripts/build.sh release sluice sluice_plugin sluice_soft_verbs sluice-fabric
 set -- build/release/bin/sluice perf --ranks 4 --op all_reduce -b 8 -e 64M -c 1 "$@"
 echo "demo.sh: $*"
 exec "$@"
