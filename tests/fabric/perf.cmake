@@ -3,3 +3,8 @@ add_library(perf_toy_plugin MODULE perf_toy_plugin.cc)
 
 sluice_test(NAME perf_toy_test SOURCES perf_toy_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT 300)
 add_dependencies(perf_toy_test sluice perf_toy_plugin)
+
+if(TARGET sluice_plugin)
+  sluice_test(NAME perf_soft_test SOURCES perf_soft_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT 600)
+  add_dependencies(perf_soft_test sluice sluice_plugin sluice_soft_verbs sluice_fabric)
+endif()

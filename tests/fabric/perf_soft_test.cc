@@ -1,0 +1,117 @@
+// The Sluice plugin under `sluice perf`, between processes on the software fabric: no wrong value in any
+// combination.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "tests/fabric/perf_run.h"
+
+namespace sluice::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kOps[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                "reduce",     "all_to_all", "sendrecv"};
+
+void ExpectRight(std::vector<std::string> arguments, size_t rows, const Environment& environment = {}) {
+  const std::vector<std::string> common = {"--fabric", "soft", "--json", "-n",        "2", "-w",
+                                           "1",        "-c",   "1",      "--timeout", "60"};
+  arguments.insert(arguments.begin(), common.begin(), common.end());
+  std::string line;
+  for (const std::string& a : arguments) line += " " + a;
+  SCOPED_TRACE(line);
+  const PerfResult result = RunPerf(arguments, environment);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.rows.size(), rows);
+  for (const auto& row : result.rows) EXPECT_EQ(row["wrong"], 0) << row;
+}
+
+TEST(PerfSoftTest, EveryOperationProtocolAndNumberOfChannels) {
+  for (const char* op : kOps) {
+    for (const char* proto : {"simple", "ll", "ll128"}) {
+      for (const char* channels : {"1", "2", "8"}) {
+        ExpectRight({"--op", op, "--proto", proto, "--channels", channels, "--ranks", "2", "-b", "8", "-e",
+                     "2M", "-f", "512"},
+                    3);
+      }
+    }
+  }
+}
+
+TEST(PerfSoftTest, EveryOperationOnFourRanks) {
+  for (const char* op : kOps) {
+    ExpectRight(
+        {"--op", op, "--channels", "2", "--ranks", "4", "--root", "3", "-b", "16", "-e", "4M", "-f", "512"},
+        3);
+  }
+}
+
+TEST(PerfSoftTest, Trees) {
+  for (const char* proto : {"simple", "ll", "ll128"}) {
+    for (const char* channels : {"1", "2", "8"}) {
+      ExpectRight({"--algo", "tree", "--proto", proto, "--channels", channels, "--ranks", "4", "-b", "8",
+                   "-e", "2M", "-f", "512"},
+                  3);
+    }
+  }
+}
+
+TEST(PerfSoftTest, EveryVersionOfTheInterface) {
+  for (int api = 7; api <= 12; ++api) {
+    for (const char* op : kOps) {
+      ExpectRight(
+          {"--api", std::to_string(api), "--op", op, "--ranks", "2", "-b", "8", "-e", "1M", "-f", "512"}, 2);
+    }
+    ExpectRight(
+        {"--api", std::to_string(api), "--algo", "tree", "--ranks", "3", "-b", "8", "-e", "1M", "-f", "512"},
+        2);
+  }
+}
+
+TEST(PerfSoftTest, RegisteredBuffersSeveralCommunicatorsAndOneRank) {
+  for (const char* op : kOps) {
+    ExpectRight({"--op", op, "--ranks", "3", "--register", "-b", "12", "-e", "6M", "-f", "700"}, 3);
+    ExpectRight({"--op", op, "--ranks", "2", "--multi-comm", "2", "-b", "8", "-e", "1M", "-f", "512"}, 2);
+  }
+  ExpectRight({"--op", "sendrecv", "--ranks", "1", "-b", "8", "-e", "1M", "-f", "512"}, 2);
+}
+
+TEST(PerfSoftTest, GroupedReceives) {
+  ExpectRight({"--op", "all_to_all", "--ranks", "3", "--channels", "4", "--proto", "simple", "-b", "12", "-e",
+               "6M", "-f", "700"},
+              3, {{"SLUICE_MAX_RECVS", "8"}});
+}
+
+TEST(PerfSoftTest, AKilledRankEndsTheJobAndTheFabric) {
+  const std::string instance = "perf-soft-test-" + std::to_string(getpid());
+  PerfRun run({"--fabric", "soft", "--json", "--ranks", "4", "-b", "64K", "-e", "64M", "-i", "4", "-n", "2",
+               "-w", "0"},
+              {{"SLUICE_FABRIC", instance}});
+  run.WaitForOutput(1);
+  kill(run.WaitForRank(2), SIGKILL);
+  const PerfResult result = run.Finish();
+  EXPECT_EQ(result.exit_code, 1);
+  ASSERT_EQ(result.complaints().size(), 1u) << result.err;
+  EXPECT_THAT(result.complaints()[0], HasSubstr("rank 2: ended by signal 9"));
+  while (!ProcessesWith("SLUICE_FABRIC", instance).empty())
+    usleep(1000);  // the fabric ends with its last process
+}
+
+TEST(PerfSoftTest, ATopologyWithErrorsIsOneLine) {
+  char name[] = "/tmp/sluice-perf-topology-XXXXXX";
+  const int fd = mkstemp(name);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(write(fd, "this is = not [toml", 19), 19);
+  close(fd);
+  const PerfResult result = RunPerf({"--fabric", "soft", "--topology", name, "-b", "8", "-e", "8"});
+  unlink(name);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(result.complaints().size(), 1u) << result.err;
+}
+
+}  // namespace
+}  // namespace sluice::test
