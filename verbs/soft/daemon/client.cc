@@ -16,11 +16,16 @@ namespace {
 constexpr uint64_t kPollingCycles = 100'000;
 // It gets this long before the service thread is woken all the same.
 constexpr int64_t kPollerGraceNs = 40'000;
+// A peer that has not placed its data for this long is stopped, not slow.
+constexpr int64_t kPlacementPatienceNs = 1'000'000'000;
 
 }  // namespace
 
 Client::~Client() {
-  if (process_ != 0) fabric_->DetachProcess(process_);
+  if (process_ != 0) {
+    fabric_->DetachProcess(process_);
+    neighbours_->erase(process_);
+  }
   if (header_ != nullptr) munmap(header_, kSessionBytes);
 }
 
@@ -42,6 +47,7 @@ Status Client::Attach(std::vector<UniqueFd> fds, uint32_t host) {
   commands_ = RingProducer(&header_->commands, bytes + kCommandRingOffset, kCommandRingBytes);
   host_ = host;
   process_ = fabric_->AttachProcess(host, this);
+  neighbours_->emplace(process_, this);
   return Status::Ok();
 }
 
@@ -110,7 +116,11 @@ bool Client::ReapExecuted() {
   while (!in_flight_.empty() && in_flight_.front().end <= executed) {
     const InFlight done = std::move(in_flight_.front());
     in_flight_.pop_front();
-    if (done.dma != 0) fabric_->DmaDone(done.dma, true, done.atomic != nullptr ? done.atomic->before : 0);
+    if (done.dma == 0) {
+      ++scatters_done_;
+    } else {
+      fabric_->DmaDone(done.dma, true, done.atomic != nullptr ? done.atomic->before : 0);
+    }
   }
   DrainDeferred();
   return true;
@@ -126,7 +136,41 @@ void Client::EndSleep() {
 }
 
 void Client::SetStarves(bool starves) {
+  starves |= awaited_scatters_ > scatters_done_;
+  if (starves == starves_) return;
+  starves_ = starves;
   header_->fabric_starves.store(starves ? 1 : 0, std::memory_order_seq_cst);
+}
+
+void Client::ReleaseHeld(int64_t now_ns) {
+  while (!held_.empty()) {
+    Held& first = held_.front();
+    if (first.behind != 0) {
+      const auto peer = neighbours_->find(first.behind);
+      const bool waits = peer != neighbours_->end() && peer->second->scatters_done_ < first.scatters;
+      if (first.give_up_ns == 0) first.give_up_ns = now_ns + kPlacementPatienceNs;
+      if (waits && now_ns < first.give_up_ns) return;
+      if (waits)
+        Log("pid %d completes before pid %d has its data: it does not run", pid_, peer->second->pid_);
+    }
+    if (const auto* completion = std::get_if<CompletionCommand>(&first.command)) {
+      Emit(kCommandCompletion, *completion);
+    } else if (const auto* event = std::get_if<EventCommand>(&first.command)) {
+      Emit(kCommandEvent, *event);
+    } else {
+      Emit(kCommandAnswer, std::get<AnswerCommand>(first.command));
+    }
+    held_.pop_front();
+  }
+}
+
+Client* Client::PeerBehind(const CqRecord& cq, const Completion& completion) {
+  if (completion.status != IBV_WC_SUCCESS || WrIdKind(completion.wr_id) != QueueKind::kSend) return nullptr;
+  // A READ or an atomic was executed by the peer, behind everything that came before.
+  if (completion.opcode != IBV_WC_SEND && completion.opcode != IBV_WC_RDMA_WRITE) return nullptr;
+  const auto peer = neighbours_->find(fabric_->nic(host_, cq.nic)->PeerProcess(completion.qp_num));
+  if (peer == neighbours_->end() || peer->second == this) return nullptr;
+  return peer->second->scatters_done_ < peer->second->scatters_issued_ ? peer->second : nullptr;
 }
 
 // ---- ProcessMemory
@@ -153,6 +197,7 @@ void Client::Scatter(uint64_t address, const PayloadRef& from, uint32_t offset, 
   command->address = address;
   command->pool_offset = pool_offset;
   command->length = length;
+  ++scatters_issued_;
   Track(0, from, nullptr);
   if (deferred_.empty()) open_scatter_ = command;
 }
@@ -170,22 +215,28 @@ void Client::Atomic(DmaId id, AtomicOp op, uint64_t address, uint64_t compare_or
 void Client::PushCompletion(CqId cq, const Completion& completion) {
   const auto found = cqs_.find(cq);
   if (found == cqs_.end()) return;
-  auto* command = NewCommand<CompletionCommand>(kCommandCompletion);
-  command->cq_cookie = found->second.cookie;
-  command->wr_id = completion.wr_id;
-  command->timestamp_ps = completion.timestamp;
-  command->status = completion.status;
-  command->opcode = completion.opcode;
-  command->vendor_err = completion.vendor_err;
-  command->qp_num = completion.qp_num;
-  command->byte_len = completion.byte_len;
-  command->imm_data = completion.imm_data;
-  command->src_qp = completion.src_qp;
-  command->wc_flags = completion.wc_flags;
-  command->slid = completion.slid;
-  command->sl = completion.sl;
-  command->full = completion.full;
-  command->solicited = completion.solicited;
+  CompletionCommand command{};
+  command.cq_cookie = found->second.cookie;
+  command.wr_id = completion.wr_id;
+  command.timestamp_ps = completion.timestamp;
+  command.status = completion.status;
+  command.opcode = completion.opcode;
+  command.vendor_err = completion.vendor_err;
+  command.qp_num = completion.qp_num;
+  command.byte_len = completion.byte_len;
+  command.imm_data = completion.imm_data;
+  command.src_qp = completion.src_qp;
+  command.wc_flags = completion.wc_flags;
+  command.slid = completion.slid;
+  command.sl = completion.sl;
+  command.full = completion.full;
+  command.solicited = completion.solicited;
+  if (Client* peer = PeerBehind(found->second, completion)) {
+    peer->awaited_scatters_ = peer->scatters_issued_;
+    held_.push_back({command, peer->process_, peer->scatters_issued_, 0});
+  } else {
+    EmitInOrder(kCommandCompletion, command);
+  }
 }
 
 void Client::PushAsyncEvent(const AsyncEvent& event) {
@@ -220,10 +271,11 @@ void Client::PushAsyncEvent(const AsyncEvent& event) {
     default:
       break;
   }
-  auto* command = NewCommand<EventCommand>(kCommandEvent);
-  command->type = event.type;
-  command->nic = event.nic;
-  command->element = element;
+  EventCommand command{};
+  command.type = event.type;
+  command.nic = event.nic;
+  command.element = element;
+  EmitInOrder(kCommandEvent, command);
 }
 
 uint64_t Client::CompletionsTaken(CqId cq) {

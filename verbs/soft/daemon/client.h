@@ -10,6 +10,7 @@
 #include <deque>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -19,9 +20,14 @@
 
 namespace sluice::soft {
 
+class Client;
+// The programs by their process of the model.
+using Neighbours = std::unordered_map<ProcessId, Client*>;
+
 class Client : public ProcessMemory {
  public:
-  Client(Fabric* fabric, UniqueFd socket, int pid) : fabric_(fabric), socket_(std::move(socket)), pid_(pid) {}
+  Client(Fabric* fabric, Neighbours* neighbours, UniqueFd socket, int pid)
+      : fabric_(fabric), neighbours_(neighbours), socket_(std::move(socket)), pid_(pid) {}
   ~Client() override;
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -33,6 +39,8 @@ class Client : public ProcessMemory {
   bool ServeRequests(int budget);
   // Takes note of the commands that the program has executed; true when there was one.
   bool ReapExecuted();
+  // Lets completions go whose data is in place at the other end.
+  void ReleaseHeld(int64_t now_ns);
   // Makes new commands visible and wakes the program's service thread if it sleeps and no thread of the
   // program polls.
   void Flush(int64_t now_ns);
@@ -42,6 +50,8 @@ class Client : public ProcessMemory {
   // Before the fabric process sleeps. False: there is work, stay awake.
   bool PrepareSleep();
   void EndSleep();
+  // The fabric process wants to hear of every executed batch: `starves`, or a neighbour waits for this
+  // program.
   void SetStarves(bool starves);
 
   int socket() const { return socket_.get(); }
@@ -51,6 +61,7 @@ class Client : public ProcessMemory {
   // The program has scribbled over its ring.
   bool broken() const { return broken_ || requests_.broken(); }
   bool backlog() const { return !deferred_.empty(); }
+  bool holds() const { return !held_.empty(); }
 
   // ProcessMemory.
   void Gather(DmaId id, std::span<const MemoryRange> ranges, const PayloadRef& into) override;
@@ -74,9 +85,19 @@ class Client : public ProcessMemory {
     bool tracked = false;
     InFlight in_flight;
   };
+  // What the program learns only when the peer's memory shows it: a device acknowledges data that is placed,
+  // a program here may still have the command to place it. Completions of sends and writes wait for that, and
+  // what comes after them keeps its order. A peer that is stopped is not waited for without end.
+  struct Held {
+    std::variant<CompletionCommand, EventCommand, AnswerCommand> command;
+    ProcessId behind = 0;  // 0: nobody
+    uint64_t scatters = 0;
+    int64_t give_up_ns = 0;
+  };
   struct CqRecord {
     uint64_t cookie = 0;
     uint32_t slot = 0;
+    uint32_t nic = 0;
   };
   struct QpRecord {
     uint64_t cookie = 0;
@@ -89,6 +110,13 @@ class Client : public ProcessMemory {
   // Keeps `payload` until the newest command is executed, and answers `dma` then.
   void Track(DmaId dma, const PayloadRef& payload, AtomicCommand* atomic);
   void DrainDeferred();
+  template <typename T>
+  void Emit(uint16_t type, const T& command);
+  // Now, or behind what is held.
+  template <typename T>
+  void EmitInOrder(uint16_t type, const T& command);
+  // The peer whose memory `completion` speaks of, if it has not caught up; nullptr: nothing to wait for.
+  Client* PeerBehind(const CqRecord& cq, const Completion& completion);
   void Execute(const RecordHeader* record);
   void ExecuteCall(const CallRequest& request);
   int Dispatch(Nic* nic, Call call, CallArguments* arguments);
@@ -99,6 +127,7 @@ class Client : public ProcessMemory {
   void Wake();
 
   Fabric* fabric_;
+  Neighbours* neighbours_;
   UniqueFd socket_, memory_, wake_;
   int pid_;
   uint32_t host_ = 0;
@@ -112,6 +141,10 @@ class Client : public ProcessMemory {
   std::deque<Deferred> deferred_;
   uint64_t executed_ = 0;
   int64_t wake_due_ns_ = 0;
+  std::deque<Held> held_;
+  uint64_t scatters_issued_ = 0, scatters_done_ = 0;
+  uint64_t awaited_scatters_ = 0;  // a neighbour waits until this many are done
+  bool starves_ = false;
   // The newest command if it is a scatter that a next one can extend: not visible to the program yet.
   ScatterCommand* open_scatter_ = nullptr;
 
@@ -134,6 +167,23 @@ T* Client::NewCommand(uint16_t type, size_t extra_bytes) {
   auto* record = reinterpret_cast<RecordHeader*>(deferred.bytes.data());
   record->type = type;
   return reinterpret_cast<T*>(record);
+}
+
+template <typename T>
+void Client::Emit(uint16_t type, const T& command) {
+  T* target = NewCommand<T>(type);
+  const RecordHeader header = target->header;
+  *target = command;
+  target->header = header;
+}
+
+template <typename T>
+void Client::EmitInOrder(uint16_t type, const T& command) {
+  if (held_.empty()) {
+    Emit(type, command);
+  } else {
+    held_.push_back({command});
+  }
 }
 
 }  // namespace sluice::soft

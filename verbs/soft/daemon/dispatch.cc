@@ -61,10 +61,11 @@ void Client::ExecuteCall(const CallRequest& request) {
   if (result != 0)
     Log("pid %d: call %u on NIC %u: %s", pid_, static_cast<unsigned>(request.call), request.nic,
         strerror(result));
-  auto* answer = NewCommand<AnswerCommand>(kCommandAnswer);
-  answer->result = result;
-  answer->cookie = request.cookie;
-  memcpy(&answer->arguments, &arguments, sizeof(arguments));
+  AnswerCommand answer{};
+  answer.result = result;
+  answer.cookie = request.cookie;
+  memcpy(&answer.arguments, &arguments, sizeof(arguments));
+  EmitInOrder(kCommandAnswer, answer);
 }
 
 int Client::Dispatch(Nic* nic, Call call, CallArguments* a) {
@@ -113,7 +114,7 @@ int Client::Dispatch(Nic* nic, Call call, CallArguments* a) {
     case Call::kCreateCq: {  // in: number = entries, index = slot, cookie
       if (a->index >= kMaxCqSlots) return EINVAL;
       const int error = nic->CreateCq(process_, a->number, &a->id, &a->number);
-      if (error == 0) cqs_[a->id] = {a->cookie, a->index};
+      if (error == 0) cqs_[a->id] = {a->cookie, a->index, nic->info().index};
       return error;
     }
     case Call::kResizeCq:

@@ -27,6 +27,7 @@ constexpr int64_t kSpinNs = 20'000;
 constexpr int64_t kSocketsEveryNs = 500'000;
 constexpr int64_t kRefreshEveryNs = 200'000'000;
 constexpr int64_t kReportEveryNs = 1'000'000'000;
+constexpr int64_t kHeldLookNs = 100'000'000;
 constexpr int64_t kLingerNs = 400'000'000;
 constexpr int kBacklog = 512;
 
@@ -156,10 +157,11 @@ bool Server::ServeClients() {
   }
   const bool starving = pool_.TakeStarved() || std::any_of(clients_.begin(), clients_.end(),
                                                            [](const auto& c) { return c->backlog(); });
+  for (const auto& client : clients_) client->ReleaseHeld(last_wall_ns_);
   for (size_t i = 0; i < clients_.size();) {
     Client* client = clients_[i].get();
     if (client->attached()) {
-      if (starving != starving_) client->SetStarves(starving);
+      client->SetStarves(starving);
       client->Flush(last_wall_ns_);
       if (client->broken()) {
         Remove(client, "its ring is damaged");
@@ -168,7 +170,6 @@ bool Server::ServeClients() {
     }
     ++i;
   }
-  starving_ = starving;
   return worked;
 }
 
@@ -197,6 +198,7 @@ void Server::Sleep(bool stay) {
     }
     if (counters_changed_) timeout = std::min(timeout, kRefreshEveryNs);
     for (const auto& client : clients_) {
+      if (client->holds()) timeout = std::min(timeout, kHeldLookNs);
       if (client->wake_due_ns() != 0) {
         timeout = std::min(timeout, std::max<int64_t>(0, client->wake_due_ns() - now));
       }
@@ -249,7 +251,8 @@ void Server::Accept() {
     }
     const int fd = socket.get();
     if (!Watch(fd, kTagClient | static_cast<uint64_t>(fd))) continue;
-    clients_.push_back(std::make_unique<Client>(fabric_.get(), std::move(socket), credentials.pid));
+    clients_.push_back(
+        std::make_unique<Client>(fabric_.get(), &neighbours_, std::move(socket), credentials.pid));
   }
 }
 
@@ -325,7 +328,6 @@ Status Server::Welcome(Client* client, const HelloMessage& hello, std::vector<Un
   Result<std::string> root = sysfs_.HostRoot(fabric_.get(), *host);
   if (!root.ok()) return root.status();
   SLUICE_RETURN_IF_ERROR(client->Attach(std::move(fds), *host));
-  if (starving_) client->SetStarves(true);
   WelcomeMessage welcome{};
   welcome.type = SocketMessage::kWelcome;
   welcome.host = *host;

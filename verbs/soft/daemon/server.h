@@ -82,9 +82,9 @@ class Server {
   SysfsTree sysfs_;
   UniqueFd listener_, epoll_, doorbell_, signals_;
   std::map<int, std::unique_ptr<Tenant>> tenants_;  // by process id
+  Neighbours neighbours_;                           // outlives the clients
   std::vector<std::unique_ptr<Client>> clients_;
   bool stop_ = false;
-  bool starving_ = false;
   bool counters_changed_ = true;
 
   int64_t last_wall_ns_ = 0;

@@ -13,6 +13,7 @@ constexpr uint32_t kPollsPerYield = 64;
 
 // What a program reads from a field that verbs leaves undefined.
 constexpr unsigned char kPoison = 0xa5;
+constexpr auto kPoisonOpcode = static_cast<ibv_wc_opcode>(0x7f);  // in the range of the type, no operation
 
 int Invoke(Cq* cq, Call call, CallArguments* arguments) {
   arguments->id = cq->id;
@@ -61,6 +62,7 @@ bool HasByteLength(const Cqe& entry) {
 
 void FillWc(const Cqe& entry, ibv_wc* wc) {
   memset(static_cast<void*>(wc), kPoison, sizeof(*wc));
+  wc->opcode = kPoisonOpcode;
   wc->wr_id = entry.wr_id;
   wc->status = entry.status;
   wc->vendor_err = entry.vendor_err;

@@ -18,11 +18,18 @@ class Lock {
   pthread_mutex_t* mutex_;
 };
 
-bool IsAtomic(ibv_wr_opcode opcode) {
+// A program may have written any number there.
+uint32_t OpcodeOf(const ibv_send_wr& wr) {
+  uint32_t opcode;
+  memcpy(&opcode, &wr.opcode, sizeof(opcode));
+  return opcode;
+}
+
+bool IsAtomic(uint32_t opcode) {
   return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-bool MayBeInline(ibv_wr_opcode opcode) {
+bool MayBeInline(uint32_t opcode) {
   switch (opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -35,7 +42,7 @@ bool MayBeInline(ibv_wr_opcode opcode) {
   }
 }
 
-bool Known(ibv_wr_opcode opcode) {
+bool Known(uint32_t opcode) {
   return MayBeInline(opcode) || opcode == IBV_WR_RDMA_READ || IsAtomic(opcode);
 }
 
@@ -43,12 +50,12 @@ bool Known(ibv_wr_opcode opcode) {
 int CheckSend(const Qp* qp, const ibv_send_wr& wr, uint32_t outstanding, size_t* inline_bytes) {
   const ibv_qp_state state = qp->qp.qp_base.state;
   if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR) return EINVAL;
-  if (!Known(wr.opcode)) return EINVAL;
+  if (!Known(OpcodeOf(wr))) return EINVAL;
   if (outstanding >= qp->send.limit) return ENOMEM;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp->send.max_sge) return EINVAL;
   *inline_bytes = 0;
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return 0;
-  if (!MayBeInline(wr.opcode)) return EINVAL;
+  if (!MayBeInline(OpcodeOf(wr))) return EINVAL;
   for (int i = 0; i < wr.num_sge; ++i) *inline_bytes += wr.sg_list[i].length;
   return *inline_bytes > qp->cap.max_inline_data ? ENOMEM : 0;
 }
@@ -63,11 +70,11 @@ bool WriteSend(Session& session, Qp* qp, const ibv_send_wr& wr, size_t inline_by
   request->nic = qp->context->nic;
   request->qp_num = qp->qp.qp_base.qp_num;
   request->wr_id = PackWrId(QueueKind::kSend, qp->handle, qp->send.head);
-  request->opcode = wr.opcode;
+  request->opcode = OpcodeOf(wr);
   request->flags = wr.send_flags;
   request->imm_data = wr.imm_data;
   request->inline_bytes = static_cast<uint32_t>(inline_bytes);
-  if (IsAtomic(wr.opcode)) {
+  if (IsAtomic(OpcodeOf(wr))) {
     request->remote_address = wr.wr.atomic.remote_addr;
     request->rkey = wr.wr.atomic.rkey;
     request->compare_or_add = wr.wr.atomic.compare_add;

@@ -36,6 +36,13 @@ struct Srq;
 template <typename T>
 class HandleTable {
  public:
+  HandleTable() = default;
+  ~HandleTable() {
+    for (const auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
+  }
+  HandleTable(const HandleTable&) = delete;
+  HandleTable& operator=(const HandleTable&) = delete;
+
   // 0 when full.
   uint32_t Add(T* object);
   void Remove(uint32_t handle);

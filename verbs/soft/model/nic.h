@@ -142,6 +142,8 @@ class Nic {
   // ENOMEM: queue full; EINVAL: wrong state, too many elements, bad opcode or flags. In ERR work is flushed.
   virtual int PostSend(uint32_t qp_num, const SendWork& work) = 0;
   virtual int PostRecv(uint32_t qp_num, const RecvWork& work) = 0;
+  // The process of the queue pair at the other end of `qp_num`; 0 when there is none.
+  virtual ProcessId PeerProcess(uint32_t qp_num) = 0;
 
   // Faults (each raises the async event a real device raises).
   virtual int SetPortUp(uint32_t port, bool up) = 0;                                 // PORT_ERR, PORT_ACTIVE

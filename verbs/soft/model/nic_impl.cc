@@ -142,6 +142,12 @@ const Qp* NicImpl::FindPeer(const Qp& qp) const {
              : nullptr;
 }
 
+ProcessId NicImpl::PeerProcess(uint32_t qp_num) {
+  const Qp* qp = FindQp(qp_num);
+  const Qp* peer = qp == nullptr ? nullptr : FindPeer(*qp);
+  return peer == nullptr ? 0 : peer->process;
+}
+
 void NicImpl::OnDma(const DmaRecord& record, bool ok, uint64_t value) {
   Qp* qp = FindQp(record.qp_num);
   if (qp == nullptr) return;

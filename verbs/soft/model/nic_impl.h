@@ -52,6 +52,7 @@ class NicImpl final : public Nic, public EventTarget {
   int DestroyQp(ProcessId process, uint32_t qp_num) override;
   int PostSend(uint32_t qp_num, const SendWork& work) override;
   int PostRecv(uint32_t qp_num, const RecvWork& work) override;
+  ProcessId PeerProcess(uint32_t qp_num) override;
   int SetPortUp(uint32_t port, bool up) override;
   int SetGid(uint32_t port, uint32_t gid_index, const GidEntry& entry) override;
   void Die() override;
