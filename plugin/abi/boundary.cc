@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <functional>
 #include <mutex>
+#include <string>
 #include <string_view>
 
 #include "plugin/log.h"
@@ -61,6 +64,17 @@ void LogNotesOnce() {
   for (const std::string& note : params->notes) SLUICE_INFO(kLogInit | kLogEnv, "%s", note.c_str());
 }
 
+// Set-up allocates; what it throws must not reach NCCL.
+template <typename Function>
+NcclResult Guarded(const char* call, Function function) {
+  try {
+    return function();
+  } catch (const std::exception& exception) {
+    SLUICE_WARN("%s: %s; the call was given up", call, exception.what());
+    return nccl::kSystemError;
+  }
+}
+
 template <typename T>
 NcclResult HandOut(T* object, void** handle) {
   if ((reinterpret_cast<uintptr_t>(object) & kKindMask) != 0) {
@@ -74,9 +88,11 @@ NcclResult HandOut(T* object, void** handle) {
 // The work on `comm` that both directions have.
 template <typename Function>
 NcclResult Visit(const char* call, void* comm, Function function) {
-  if (Is<SendComm>(comm)) return function(*Unwrap<SendComm>(comm));
-  if (Is<RecvComm>(comm)) return function(*Unwrap<RecvComm>(comm));
-  return BadArgument(call, kNullArgument);
+  return Guarded(call, [&] {
+    if (Is<SendComm>(comm)) return function(*Unwrap<SendComm>(comm));
+    if (Is<RecvComm>(comm)) return function(*Unwrap<RecvComm>(comm));
+    return BadArgument(call, kNullArgument);
+  });
 }
 
 // False for a type that is neither host nor GPU memory.
@@ -96,7 +112,7 @@ template <typename T>
 NcclResult Close(const char* call, void* handle) {
   if (handle == nullptr) return nccl::kSuccess;
   if (!Is<T>(handle)) return BadArgument(call, kNullArgument);
-  return Convert(Unwrap<T>(handle)->Close());
+  return Guarded(call, [&] { return Convert(Unwrap<T>(handle)->Close()); });
 }
 
 CommConfig ConfigFrom(const nccl::NetCommConfig* config) {
@@ -122,83 +138,105 @@ NcclResult BadArgument(const char* call, const char* cause) {
 
 NcclResult InitGlobal(DebugLogger logger) {
   SetLogger(logger);
-  const Result<NetContext*> context = NetContext::Global(logger);
-  if (!context.ok()) return Fail(context.status());
-  LogNotesOnce();
-  const Result<int> count = DeviceCount();
-  if (!count.ok()) return Fail(count.status());
-  if (*count > 0) return nccl::kSuccess;
-  SLUICE_INFO(kLogInit | kLogNet, "no usable RDMA device on this host; NCCL takes another network");
-  return nccl::kInternalError;
+  return Guarded("init", [&]() -> NcclResult {
+    const Result<NetContext*> context = NetContext::Global(logger);
+    if (!context.ok()) return Fail(context.status());
+    LogNotesOnce();
+    const Result<int> count = DeviceCount();
+    if (!count.ok()) return Fail(count.status());
+    if (*count > 0) return nccl::kSuccess;
+    SLUICE_INFO(kLogInit | kLogNet, "no usable RDMA device on this host; NCCL takes another network");
+    return nccl::kInternalError;
+  });
 }
 
 NcclResult InitContext(void** ctx, uint64_t comm_id, const nccl::NetCommConfig* config, DebugLogger logger) {
   SetLogger(logger);
   if (ctx == nullptr) return BadArgument("init", kNullArgument);
   *ctx = nullptr;
-  const Result<NetContext*> context = NetContext::Create(comm_id, ConfigFrom(config), logger);
-  if (!context.ok()) return Fail(context.status());
-  LogNotesOnce();
-  *ctx = *context;
-  return nccl::kSuccess;
+  return Guarded("init", [&]() -> NcclResult {
+    const Result<NetContext*> context = NetContext::Create(comm_id, ConfigFrom(config), logger);
+    if (!context.ok()) return Fail(context.status());
+    LogNotesOnce();
+    *ctx = *context;
+    return nccl::kSuccess;
+  });
 }
 
 NcclResult Finalize(void* ctx) {
   if (ctx == nullptr) return BadArgument("finalize", kNullArgument);
-  return Convert(static_cast<NetContext*>(ctx)->Finalize());
+  return Guarded("finalize",
+                 [&]() -> NcclResult { return Convert(static_cast<NetContext*>(ctx)->Finalize()); });
 }
 
 NcclResult Devices(int* count) {
   if (count == nullptr) return BadArgument("devices", kNullArgument);
   *count = 0;
-  const Result<int> found = DeviceCount();
-  if (!found.ok()) return Fail(found.status());
-  *count = *found;
-  return nccl::kSuccess;
+  return Guarded("devices", [&]() -> NcclResult {
+    const Result<int> found = DeviceCount();
+    if (!found.ok()) return Fail(found.status());
+    *count = *found;
+    return nccl::kSuccess;
+  });
 }
 
 NcclResult Listen(NetContext* context, int dev, void* handle, void** listen_comm) {
   if (listen_comm != nullptr) *listen_comm = nullptr;
-  if (context == nullptr || handle == nullptr || listen_comm == nullptr)
+  if (context == nullptr || handle == nullptr || listen_comm == nullptr) {
     return BadArgument("listen", kNullArgument);
-  const Result<ListenComm*> listener = context->Listen(dev, static_cast<ConnectionHandle*>(handle));
-  if (!listener.ok()) return Fail(listener.status());
-  return HandOut(*listener, listen_comm);
+  }
+  return Guarded("listen", [&]() -> NcclResult {
+    const Result<ListenComm*> listener = context->Listen(dev, static_cast<ConnectionHandle*>(handle));
+    if (!listener.ok()) return Fail(listener.status());
+    return HandOut(*listener, listen_comm);
+  });
 }
 
 NcclResult Connect(NetContext* context, int dev, const nccl::NetCommConfig* config, void* handle,
                    void** send_comm, nccl::NetDeviceHandle** device_handle) {
   if (device_handle != nullptr) *device_handle = nullptr;
   if (send_comm != nullptr) *send_comm = nullptr;
-  if (context == nullptr || handle == nullptr || send_comm == nullptr)
+  if (context == nullptr || handle == nullptr || send_comm == nullptr) {
     return BadArgument("connect", kNullArgument);
-  const CommConfig own = ConfigFrom(config);
-  const Attempt<SendComm> attempt =
-      context->Connect(dev, static_cast<ConnectionHandle*>(handle), config == nullptr ? nullptr : &own);
-  if (attempt.error() != nullptr) return Fail(*attempt.error());
-  return HandOut(attempt.value(), send_comm);
+  }
+  return Guarded("connect", [&]() -> NcclResult {
+    const CommConfig own = ConfigFrom(config);
+    const Attempt<SendComm> attempt =
+        context->Connect(dev, static_cast<ConnectionHandle*>(handle), config == nullptr ? nullptr : &own);
+    if (attempt.error() != nullptr) return Fail(*attempt.error());
+    return HandOut(attempt.value(), send_comm);
+  });
 }
 
 NcclResult Accept(void* listen_comm, void** recv_comm, nccl::NetDeviceHandle** device_handle) {
   if (device_handle != nullptr) *device_handle = nullptr;
   if (recv_comm != nullptr) *recv_comm = nullptr;
   if (!Is<ListenComm>(listen_comm) || recv_comm == nullptr) return BadArgument("accept", kNullArgument);
-  const Attempt<RecvComm> attempt = Unwrap<ListenComm>(listen_comm)->Accept();
-  if (attempt.error() != nullptr) return Fail(*attempt.error());
-  return HandOut(attempt.value(), recv_comm);
+  return Guarded("accept", [&]() -> NcclResult {
+    const Attempt<RecvComm> attempt = Unwrap<ListenComm>(listen_comm)->Accept();
+    if (attempt.error() != nullptr) return Fail(*attempt.error());
+    return HandOut(attempt.value(), recv_comm);
+  });
 }
 
 NcclResult ListenGlobal(int dev, void* handle, void** listen_comm) {
-  const Result<NetContext*> context = NetContext::Global(nullptr);
-  if (!context.ok()) return Fail(context.status());
-  return Listen(*context, dev, handle, listen_comm);
+  if (listen_comm != nullptr) *listen_comm = nullptr;
+  return Guarded("listen", [&]() -> NcclResult {
+    const Result<NetContext*> context = NetContext::Global(nullptr);
+    if (!context.ok()) return Fail(context.status());
+    return Listen(*context, dev, handle, listen_comm);
+  });
 }
 
 NcclResult ConnectGlobal(int dev, const nccl::NetCommConfig* config, void* handle, void** send_comm,
                          nccl::NetDeviceHandle** device_handle) {
-  const Result<NetContext*> context = NetContext::Global(nullptr);
-  if (!context.ok()) return Fail(context.status());
-  return Connect(*context, dev, config, handle, send_comm, device_handle);
+  if (device_handle != nullptr) *device_handle = nullptr;
+  if (send_comm != nullptr) *send_comm = nullptr;
+  return Guarded("connect", [&]() -> NcclResult {
+    const Result<NetContext*> context = NetContext::Global(nullptr);
+    if (!context.ok()) return Fail(context.status());
+    return Connect(*context, dev, config, handle, send_comm, device_handle);
+  });
 }
 
 NcclResult RegMr(void* comm, void* data, size_t size, int type, void** mhandle) {
@@ -242,24 +280,38 @@ NcclResult CloseListen(void* listen_comm) {
 
 NcclResult GetProperties(int dev, const void* out, NetProperties* properties) {
   if (out == nullptr) return BadArgument("getProperties", kNullArgument);
-  Result<NetProperties> found = DeviceProperties(dev);
-  if (!found.ok()) return Fail(found.status());
-  *properties = *found;
-  return nccl::kSuccess;
+  return Guarded("getProperties", [&]() -> NcclResult {
+    Result<NetProperties> found = DeviceProperties(dev);
+    if (!found.ok()) return Fail(found.status());
+    *properties = *found;
+    return nccl::kSuccess;
+  });
 }
 
 int PointerSupport(const NetProperties& properties) {
   return nccl::kPtrHost | (properties.cuda ? nccl::kPtrCuda : 0) | (properties.dmabuf ? nccl::kPtrDmaBuf : 0);
 }
 
+NcclResult SetNetAttr(void* ctx, const nccl::NetAttr* attributes) {
+  if (ctx == nullptr || attributes == nullptr) [[unlikely]]
+    return BadArgument("setNetAttr", kNullArgument);
+  return Guarded("setNetAttr", [&] {
+    return Convert(static_cast<NetContext*>(ctx)->SetNetAttributes(
+        {attributes->op, attributes->algo, attributes->proto, attributes->sendCommAttr.maxConcurrentPeers,
+         attributes->sendCommAttr.maxFlowsPerPeer}));
+  });
+}
+
 NcclResult MakeVDevice(int* dev, const int* members, int count, int max_members) {
   if (dev == nullptr || members == nullptr) return BadArgument("makeVDevice", kNullArgument);
   if (count < 1 || count > max_members) return BadArgument("makeVDevice", kBadMembers);
-  const Result<int> made = MakeVirtualDevice(std::span(members, static_cast<size_t>(count)), max_members);
-  // NCCL tries merges that need not work and goes on without them.
-  if (!made.ok()) return Decline(made.status());
-  *dev = *made;
-  return nccl::kSuccess;
+  return Guarded("makeVDevice", [&]() -> NcclResult {
+    const Result<int> made = MakeVirtualDevice(std::span(members, static_cast<size_t>(count)), max_members);
+    // NCCL tries merges that need not work and goes on without them.
+    if (!made.ok()) return Decline(made.status());
+    *dev = *made;
+    return nccl::kSuccess;
+  });
 }
 
 }  // namespace sluice::boundary

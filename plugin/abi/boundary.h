@@ -5,8 +5,9 @@
 //   }
 //
 // Contract towards NCCL: an output is written on every path, null when there is nothing to hand out; a null
-// argument or a handle of the wrong kind is an error, releasing null is not; nothing is thrown. An error is
-// logged once, here. Isend, Irecv, Iflush and Test are the fast path: a few instructions over the typed call.
+// argument or a handle of the wrong kind is an error, releasing null is not; nothing is thrown (set-up
+// catches, the fast path is noexcept). An error is logged once, here. Isend, Irecv, Iflush and Test are the
+// fast path: a few instructions over the typed call.
 #pragma once
 
 #include <array>
@@ -88,6 +89,7 @@ NcclResult DeregMr(void* comm, void* mhandle);
 NcclResult CloseSend(void* send_comm);
 NcclResult CloseRecv(void* recv_comm);
 NcclResult CloseListen(void* listen_comm);
+NcclResult SetNetAttr(void* ctx, const nccl::NetAttr* attributes);
 NcclResult MakeVDevice(int* dev, const int* members, int count, int max_members);
 
 // v7 to v10: the context that all communicators share.
@@ -131,14 +133,6 @@ NcclResult FillMembers(const NetProperties& from, VDeviceProps* to) {
   for (int i = 0; i < VDeviceProps::kMaxDevices; ++i)
     to->devs[i] = i < from.member_count ? from.members[i] : -1;
   return nccl::kSuccess;
-}
-
-inline NcclResult SetNetAttr(void* ctx, const nccl::NetAttr* attributes) {
-  if (ctx == nullptr || attributes == nullptr) [[unlikely]]
-    return BadArgument("setNetAttr", kNullArgument);
-  return Convert(static_cast<NetContext*>(ctx)->SetNetAttributes(
-      {attributes->op, attributes->algo, attributes->proto, attributes->sendCommAttr.maxConcurrentPeers,
-       attributes->sendCommAttr.maxFlowsPerPeer}));
 }
 
 // `*request` after a call that may be refused: null unless there is a request, also over what irecv finds

@@ -1,6 +1,8 @@
 #include "tests/abi/fake_net.h"
 
+#include <algorithm>
 #include <memory>
+#include <new>
 
 namespace sluice {
 namespace fake {
@@ -18,6 +20,7 @@ Attempt<T> Answer(T* value) {
 template <typename T>
 Result<T> AnswerResult(T value) {
   State& state = Get();
+  if (state.out_of_memory) throw std::bad_alloc();
   if (!state.error.ok()) return state.error;
   return value;
 }
@@ -58,7 +61,7 @@ using fake::AnswerResult;
 using fake::Get;
 using fake::Note;
 
-TestOutcome Request::Test(int* sizes) {
+TestOutcome Request::Test(int* sizes) noexcept {
   fake::State& state = Note("Test", this);
   state.sizes = sizes;
   if (!state.error.ok()) return {false, &state.error};
@@ -67,7 +70,7 @@ TestOutcome Request::Test(int* sizes) {
 }
 
 Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory,
-                                 void* phandle) {
+                                 void* phandle) noexcept {
   fake::State& state = Note("Isend", this);
   state.data = data;
   state.bytes = bytes;
@@ -93,12 +96,12 @@ Status SendComm::Close() {
   return Note("SendComm::Close", this).error;
 }
 
-Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) {
+Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcept {
   fake::State& state = Note("Irecv", this);
   state.buffers.assign(buffers.begin(), buffers.end());
   return Answer<Request>(&state.request);
 }
-Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) {
+Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) noexcept {
   fake::State& state = Note("Iflush", this);
   state.buffers.assign(buffers.begin(), buffers.end());
   return Answer<Request>(&state.request);

@@ -21,7 +21,7 @@ struct Req : Request {};
 struct State {
   Status error;  // when not ok, every call fails with it
   bool again = false;
-  bool nothing = false;  // Iflush has nothing to do
+  bool out_of_memory = false;  // set-up calls throw std::bad_alloc
   int device_count = 2;
   NetProperties properties;
   TestOutcome test{false, nullptr};

@@ -568,6 +568,26 @@ TYPED_TEST(TablesTest, FailedInitHandsOutNoContext) {
   }
 }
 
+TYPED_TEST(TablesTest, ExceptionsStayInside) {
+  this->fake().out_of_memory = true;
+  std::byte handle[nccl::kNetHandleBytes];
+  void* out = this->junk_;
+  EXPECT_EQ(TypeParam::Init(&out), nccl::kSystemError);
+  out = this->junk_;
+  EXPECT_EQ(TypeParam::Listen(this->ctx_, 0, handle, &out), nccl::kSystemError);
+  EXPECT_EQ(out, nullptr);
+  out = this->junk_;
+  EXPECT_EQ(TypeParam::net().regMr(this->send_, handle, sizeof(handle), nccl::kPtrHost, &out),
+            nccl::kSystemError);
+  EXPECT_EQ(out, nullptr);
+  typename TypeParam::Properties properties;
+  EXPECT_EQ(TypeParam::net().getProperties(0, &properties), nccl::kSystemError);
+  int count = -1;
+  EXPECT_EQ(TypeParam::net().devices(&count), nccl::kSystemError);
+  EXPECT_EQ(count, 0);
+  EXPECT_THAT(LinesOf(nccl::kLogWarn), testing::Contains(HasSubstr("listen: std::bad_alloc")));
+}
+
 TYPED_TEST(TablesTest, FinalizeAndAttributes) {
   if constexpr (TypeParam::kPerCommunicator) {
     nccl::NetAttr attributes{{4, 3, 2, 1}, {8, 7, 6, 5}, 0x10, 0x2, 0x4};
