@@ -98,8 +98,7 @@ const ParamSpec kRegistry[] = {
     {"NCCL_IB_HCA", "ib_hca", "", "NCCL 2.3", kHonoured,
      TextParam{StoreHca, "`[^][=]name[:port[:rail[:plane]]],...`", ""},
      "Devices to use. Names are prefixes; `=` before the list makes them exact, `^` excludes them; `:port` "
-     "limits an "
-     "entry to one port; rail and plane label what it matches. Unset: every active port."},
+     "limits an entry to one port; rail and plane are accepted and ignored. Unset: every active port."},
     SLUICE_NUMBER("NCCL_IB_MERGE_VFS", ib_merge_vfs, 0, 1, 1, "", "NCCL 2.18",
                   "1: virtual functions of one adapter are reported under one PCI path, so that NCCL sees "
                   "one adapter."),
@@ -199,9 +198,10 @@ const ParamSpec kRegistry[] = {
         "before the GPU's reads."),
     SLUICE_NUMBER("SLUICE_FORCE_FLUSH", force_flush, 0, 1, 0, "", "Sluice",
                   "1: asks NCCL to flush after every receive into GPU memory, whatever the GPU."),
-    SLUICE_NUMBER("SLUICE_GPU_DIRECT", gpu_direct, -1, 1, -1, "", "Sluice",
-                  "Whether to announce GPU memory to NCCL. -1: when a peer-memory module is loaded, or DMA-BUF works. "
-                  "0: never. 1: always, for platforms where the GPU's memory registers as ordinary memory."),
+    SLUICE_NUMBER(
+        "SLUICE_GPU_DIRECT", gpu_direct, -1, 1, -1, "", "Sluice",
+        "Whether to announce GPU memory to NCCL. -1: when a peer-memory module is loaded, or DMA-BUF works. "
+        "0: never. 1: always, for platforms where the GPU's memory registers as ordinary memory."),
     // Receives and set-up.
     SLUICE_NUMBER(
         "SLUICE_MAX_RECVS", max_recvs, 1, 8, 1, "buffers", "Sluice",
