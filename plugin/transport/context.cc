@@ -65,9 +65,16 @@ Result<Engine*> UseEngine(ContextState& context, int device) {
     ContextState* owner = &context;
     (*engine)->retire = [owner, key](Engine& idle) {
       {
-        std::lock_guard retire_lock(owner->mutex);
-        if (idle.users.load() != 0) return;  // somebody came back
-        owner->engines.erase(key);
+        // Whoever holds the mutex may be waiting for this thread: come back instead of waiting.
+        std::unique_lock retire_lock(owner->mutex, std::try_to_lock);
+        if (!retire_lock) {
+          Engine* later = &idle;
+          later->loop.Post([later] { later->retire(*later); });
+          return;
+        }
+        const auto found = owner->engines.find(key);
+        if (found == owner->engines.end() || found->second != &idle || idle.users.load() != 0) return;
+        owner->engines.erase(found);
       }
       FinalizeEngine(idle, InvalidUsage("the last connection of this device was closed"));
     };
@@ -112,9 +119,13 @@ Result<NetContext*> NetContext::Create(uint64_t comm_id, const CommConfig& confi
     const bool present = (*table)->Has(infiniband ? LinkLayer::kInfiniBand : LinkLayer::kEthernet);
     if (present && !marking.ok()) return marking.status();
   }
-  auto* context = new ContextState;
-  context->config = config;
-  return static_cast<NetContext*>(context);
+  // Contexts stay reachable to the end of the process: a late call finds a finalized one.
+  static std::mutex mutex;
+  static auto* const contexts = new std::deque<ContextState>;
+  std::lock_guard lock(mutex);
+  ContextState& context = contexts->emplace_back();
+  context.config = config;
+  return static_cast<NetContext*>(&context);
 }
 
 Result<NetContext*> NetContext::Global(DebugLogger logger) {
@@ -243,10 +254,7 @@ Status NetContext::Finalize() {
   for (const auto& [key, engine] : engines) {
     Engine* ended = engine;
     // From the return on, every call on this context's objects reports an error; queue pairs end behind it.
-    ended->loop.Run([ended] {
-      RemoveDeviceUser(*ended);
-      FinalizeEngine(*ended, InvalidUsage("the communicator was finalized"));
-    });
+    ended->loop.Run([ended] { FinalizeEngine(*ended, InvalidUsage("the communicator was finalized")); });
   }
   return Status::Ok();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
@@ -57,7 +58,12 @@ Result<Engine*> Engine::Create(int device, const Params& params, const CommConfi
   }
   if (engine->port_count == 1) engine->quick_cq_ = engine->poll_cqs_[0];
   engine->tables.Init(engine->devices, static_cast<uint32_t>(params.max_recvs));
-  return engine.release();
+  // Reachable to the end of the process, as its connections must be.
+  static std::mutex mutex;
+  static auto* const engines = new std::vector<Engine*>;
+  std::lock_guard lock(mutex);
+  engines->push_back(engine.release());
+  return engines->back();
 }
 
 Status Engine::OpenPort(uint32_t index, const Port& discovered) {

@@ -99,6 +99,11 @@ void Engine::OnStaleImmediate(const ibv_wc& wc, const char* what) {
 
 void Engine::OnError(const EnginePort& port, const ibv_wc& wc) {
   Path* path = FindPath(wc.qp_num);
+  if (wc.wr_id != 0 && WorkId::Kind(wc.wr_id) == WorkKind::kData) {  // bulk and record requests carry no id
+    auto* request = WorkId::Owner<SendRequest>(wc.wr_id);
+    --request->chunks_pending;   // whoever waits to release the message's memory counts these
+    request->chunks_posted = 0;  // its other chunks may still succeed: the message never counts as done
+  }
   if (path == nullptr) {
     ++flushed_completions;
     if (wc.qp_num == port.flush_qp.number() && WorkId::Kind(wc.wr_id) == WorkKind::kFlush) {

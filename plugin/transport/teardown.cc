@@ -7,6 +7,7 @@
 
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
+#include "plugin/transport/device_events.h"
 
 namespace sluice {
 namespace {
@@ -341,6 +342,7 @@ void FinalizeEngine(Engine& engine, const Status& reason) {
   if (engine.finalizing) return;
   engine.finalizing = true;
   UnregisterEngine(engine.uid);
+  RemoveDeviceUser(engine);
   for (auto& [uid, link] : engine.out_links) FailSetup(*link, reason);
   for (auto& [id, listener] : engine.listeners) CloseListener(*listener, reason);
   engine.listeners.clear();
