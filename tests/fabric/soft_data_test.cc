@@ -250,6 +250,34 @@ TEST_F(SoftFabricTest, WritesIntoPrivateFileMappings) {
   EXPECT_EQ(peer.Wait(), 0);
 }
 
+SOFT_ROLE(PromptReader) {
+  Endpoint e;
+  auto* word = reinterpret_cast<volatile uint64_t*>(e.buffer);
+  *word = 0;
+  e.ConnectOver(peer);
+  for (uint64_t round = 1; round <= 300; ++round) {
+    peer.Barrier();
+    SOFT_CHECK(*word == round);
+    peer.Barrier();
+  }
+}
+
+// Programs tell each other over other ways that a write is complete.
+TEST_F(SoftFabricTest, CompleteWritesAreInPlace) {
+  Peer peer = StartPeer("PromptReader");
+  Endpoint e;
+  e.ConnectOver(peer.link);
+  auto* word = reinterpret_cast<uint64_t*>(e.buffer);
+  for (uint64_t round = 1; round <= 300; ++round) {
+    *word = round;
+    ASSERT_EQ(e.Send(IBV_WR_RDMA_WRITE, 0, 8), 0);
+    EXPECT_EQ(e.Wait().status, IBV_WC_SUCCESS);
+    peer.link.Barrier();
+    peer.link.Barrier();
+  }
+  EXPECT_EQ(peer.Wait(), 0);
+}
+
 // As LL does: 4 bytes of data and 4 bytes of flag in each word; as LL128: a flag word behind 120 bytes.
 constexpr uint64_t kFlagBytes = 256 * 1024;
 constexpr uint32_t kFlagRounds = 20;

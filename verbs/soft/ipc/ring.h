@@ -118,6 +118,8 @@ class RingConsumer {
   }
   void Pop() { head_ += front_bytes_; }
   void PublishHead() { header_->head.store(head_, std::memory_order_release); }
+  // In one order with what both sides say about sleeping.
+  void PublishHeadInOrder() { header_->head.store(head_, std::memory_order_seq_cst); }
   void SetSleeps(bool sleeps) { header_->consumer_sleeps.store(sleeps ? 1 : 0, std::memory_order_seq_cst); }
   bool broken() const { return broken_; }
 

@@ -27,6 +27,8 @@ namespace {
 constexpr int kConnectAttempts = 200;
 constexpr int kSpinsBeforeSleep = 64;
 constexpr int kCommandBatch = 256;
+// Copies that the fabric process waits for are told to it after at most so many commands.
+constexpr int kCommandsPerWake = 8;
 constexpr char kFilesRemedy[] = "raise the limit of open files (ulimit -n) or close some";
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t value) {
@@ -328,14 +330,20 @@ int Session::ExecuteCommands(int limit) {
     commands_.Pop();
     commands_.PublishHead();
     ++executed;
+    if (wake_fabric && executed % kCommandsPerWake == 0) {
+      TellFabric();
+      wake_fabric = false;
+    }
   }
   if (executed == 0) return 0;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (header_->fabric_starves.load(std::memory_order_relaxed) != 0) wake_fabric = true;
-  if (wake_fabric && header_->requests.consumer_sleeps.load(std::memory_order_relaxed) != 0) {
-    Wake(wake_fabric_.get());
-  }
+  commands_.PublishHeadInOrder();
+  if (wake_fabric || header_->fabric_starves.load(std::memory_order_seq_cst) != 0) TellFabric();
   return executed;
+}
+
+void Session::TellFabric() {
+  commands_.PublishHeadInOrder();
+  if (header_->requests.consumer_sleeps.load(std::memory_order_seq_cst) != 0) Wake(wake_fabric_.get());
 }
 
 void Session::Execute(RecordHeader* record, bool* wake_fabric) {

@@ -123,6 +123,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Executes up to `limit` commands; the command mutex is held. Returns how many.
   int ExecuteCommands(int limit);
   void Execute(RecordHeader* record, bool* wake_fabric);
+  // Wakes the fabric process if it sleeps, after what it waits for is done.
+  void TellFabric();
   void DeliverCompletion(const CompletionCommand& command);
   void DeliverEvent(const EventCommand& command);
   void FabricDied();
