@@ -2,8 +2,10 @@
 // combination.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -101,16 +103,30 @@ TEST(PerfSoftTest, AKilledRankEndsTheJobAndTheFabric) {
     usleep(1000);  // the fabric ends with its last process
 }
 
+TEST(PerfSoftTest, TopologiesPlaceTheRanks) {
+  // Two ranks share each host, and every host has two devices.
+  ExpectRight(
+      {"--topology", "hosts=2,nics=2", "--ranks", "4", "--channels", "2", "-b", "8", "-e", "1M", "-f", "512"},
+      2);
+  ExpectRight({"--topology", "hosts=3,link=infiniband", "--ranks", "3", "-b", "8", "-e", "1M", "-f", "512"},
+              2);
+  ExpectRight({"--topology", "hosts=2,nics=2", "--merge", "2", "-b", "8", "-e", "4M", "-f", "512"}, 3);
+}
+
 TEST(PerfSoftTest, ATopologyWithErrorsIsOneLine) {
-  char name[] = "/tmp/sluice-perf-topology-XXXXXX";
-  const int fd = mkstemp(name);
+  char name[] = "/tmp/sluice-perf-topology-XXXXXX.toml";
+  const int fd = mkstemps(name, 5);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(write(fd, "this is = not [toml", 19), 19);
   close(fd);
-  const PerfResult result = RunPerf({"--fabric", "soft", "--topology", name, "-b", "8", "-e", "8"});
+  for (const std::string& topology :
+       {std::string(name), std::string("hosts=none"), std::string("/nowhere/topology.toml")}) {
+    const PerfResult result = RunPerf({"--fabric", "soft", "--topology", topology, "-b", "8", "-e", "8"});
+    EXPECT_EQ(result.exit_code, 2);
+    ASSERT_EQ(result.complaints().size(), 1u) << result.err;
+    EXPECT_THAT(result.complaints()[0], HasSubstr("--topology"));
+  }
   unlink(name);
-  EXPECT_NE(result.exit_code, 0);
-  EXPECT_EQ(result.complaints().size(), 1u) << result.err;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tools/perf/launcher.h"
+#include "verbs/soft/model/topology.h"
 
 namespace sluice::perf {
 namespace {
@@ -20,6 +21,16 @@ bool HostHasDevices() {
   while (const dirent* entry = readdir(dir)) found = found || entry->d_name[0] != '.';
   closedir(dir);
   return found;
+}
+
+// One rank per host in the order of the file; where there are more ranks than hosts, neighbours share one.
+std::vector<std::string> PlaceRanks(const soft::Topology& topology, int ranks) {
+  const size_t hosts = topology.hosts.size();
+  const auto n = static_cast<size_t>(ranks);
+  std::vector<std::string> names;
+  for (size_t rank = 0; rank < n; ++rank)
+    names.push_back(topology.hosts[n <= hosts ? rank : rank * hosts / n].name);
+  return names;
 }
 
 Result<int> Number(const char* name, long low, long high) {
@@ -75,34 +86,38 @@ Result<Place> PlaceFromEnvironment() {
   return place;
 }
 
-Result<bool> PrepareFabric(const Options& options, const std::string& instance) {
+Result<FabricSetup> PrepareFabric(const Options& options, const std::string& instance) {
   FabricKind kind = options.fabric;
   if (kind == FabricKind::kAuto) {
     kind = options.topology.empty() && HostHasDevices() ? FabricKind::kVerbs : FabricKind::kSoft;
   }
-  if (kind == FabricKind::kVerbs) return false;
+  FabricSetup setup;
+  if (kind == FabricKind::kVerbs) return setup;
   const std::string directory = ProgramDirectory() + "/../lib/soft";
   const std::string library = directory + "/libibverbs.so.1";
   if (access(library.c_str(), R_OK) != 0) {
     if (options.fabric == FabricKind::kAuto && options.topology.empty())
-      return false;  // the plugin may need no verbs
+      return setup;  // perhaps no verbs needed
     return SystemError("the software fabric's " + library, errno, "build it, or use --fabric verbs");
   }
   setenv("SLUICE_FABRIC", instance.c_str(), 0);
   if (!options.topology.empty()) {
+    const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
+    if (!topology.ok()) return InvalidArgument("--topology " + topology.status().message());
     char absolute[PATH_MAX];
-    if (realpath(options.topology.c_str(), absolute) == nullptr)
-      return SystemError("--topology " + options.topology, errno);
-    setenv("SLUICE_FABRIC_TOPOLOGY", absolute, 1);
+    const bool is_file = realpath(options.topology.c_str(), absolute) != nullptr;
+    setenv("SLUICE_FABRIC_TOPOLOGY", is_file ? absolute : options.topology.c_str(), 1);
+    if (!topology->on_demand) setup.rank_hosts = PlaceRanks(*topology, options.ranks);
   }
   const char* old = getenv("LD_LIBRARY_PATH");
   std::string path = directory;
   if (old != nullptr && *old != '\0') {
-    if (strncmp(old, directory.c_str(), directory.size()) == 0) return false;
+    if (strncmp(old, directory.c_str(), directory.size()) == 0) return setup;
     path += std::string(":") + old;
   }
   setenv("LD_LIBRARY_PATH", path.c_str(), 1);
-  return true;
+  setup.restart = true;
+  return setup;
 }
 
 }  // namespace sluice::perf

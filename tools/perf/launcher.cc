@@ -51,8 +51,11 @@ std::string RandomHex() {
 
 class Launcher {
  public:
-  Launcher(const Options& options, const std::vector<std::string>& arguments)
-      : options_(options), arguments_(arguments), children_(static_cast<size_t>(options.ranks)) {}
+  Launcher(const Options& options, const FabricSetup& fabric, const std::vector<std::string>& arguments)
+      : options_(options),
+        fabric_(fabric),
+        arguments_(arguments),
+        children_(static_cast<size_t>(options.ranks)) {}
 
   Status Start();
   int Supervise();
@@ -70,6 +73,7 @@ class Launcher {
   std::string Cause() const;
 
   const Options& options_;
+  const FabricSetup& fabric_;
   const std::vector<std::string>& arguments_;
   std::vector<Child> children_;
   std::string secret_ = RandomHex();
@@ -125,6 +129,9 @@ void Launcher::ExecRank(int rank, pid_t launcher) {
   setenv("MASTER_PORT", std::to_string(port_).c_str(), 1);
   setenv("SLUICE_PERF_SECRET", secret_.c_str(), 1);
   setenv("SLUICE_PERF_REPORT_FD", std::to_string(report_write_.get()).c_str(), 1);
+  if (!fabric_.rank_hosts.empty()) {
+    setenv("SLUICE_FABRIC_HOST", fabric_.rank_hosts[static_cast<size_t>(rank)].c_str(), 0);
+  }
   fcntl(report_write_.get(), F_SETFD, 0);
   if (rank == 0) {
     setenv("SLUICE_PERF_LISTEN_FD", std::to_string(listener_.get()).c_str(), 1);
@@ -244,8 +251,9 @@ int Launcher::Supervise() {
 
 }  // namespace
 
-int LaunchRanks(const Options& options, const std::vector<std::string>& arguments) {
-  Launcher launcher(options, arguments);
+int LaunchRanks(const Options& options, const FabricSetup& fabric,
+                const std::vector<std::string>& arguments) {
+  Launcher launcher(options, fabric, arguments);
   if (Status status = launcher.Start(); !status.ok()) {
     fprintf(stderr, "sluice perf: %s\n", status.message().c_str());
     return 1;  // the ranks that were started die with this process

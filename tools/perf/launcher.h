@@ -10,19 +10,23 @@
 
 namespace sluice::perf {
 
+struct FabricSetup {
+  bool restart = false;  // LD_LIBRARY_PATH was changed, which takes effect in a program that is started after
+  std::vector<std::string> rank_hosts;  // --topology: the host of each rank; empty: the fabric hands them out
+};
+
+// Prepares the environment for the fabric that `options` ask for.
+Result<FabricSetup> PrepareFabric(const Options& options, const std::string& instance);
+
 // Runs the program again once per rank, with the same arguments, and returns the exit code: 0, 1 after a
 // failure (told in one line that names rank and cause), 128 + n after signal n. No rank outlives this call,
 // nor this process.
-int LaunchRanks(const Options& options, const std::vector<std::string>& arguments);
+int LaunchRanks(const Options& options, const FabricSetup& fabric, const std::vector<std::string>& arguments);
 
 // True in a process that LaunchRanks started.
 bool LaunchedAsRank();
 // Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and what a launcher adds.
 Result<Place> PlaceFromEnvironment();
-
-// Prepares the environment for the fabric that `options` ask for. True: LD_LIBRARY_PATH was changed, which
-// takes effect in a program that is started after.
-Result<bool> PrepareFabric(const Options& options, const std::string& instance);
 
 std::string ProgramPath();
 std::string ProgramDirectory();

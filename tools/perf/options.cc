@@ -96,7 +96,8 @@ void AddOptions(CLI::App* app, Options* o) {
                   "soft (the software fabric), verbs (this host's devices) or auto (verbs where "
                   "there are devices)")
       ->capture_default_str();
-  app->add_option("--topology", o->topology, "topology file of the software fabric (TOML)");
+  app->add_option("--topology", o->topology,
+                  "topology of the software fabric: a TOML file, or one line such as hosts=4,nics=2");
   app->add_flag("--json", o->json, "one JSON object per row instead of the table");
   app->add_flag("--register", o->registered,
                 "register the user's buffers: the network reads and writes them directly");

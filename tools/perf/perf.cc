@@ -42,9 +42,6 @@ int Run(Options options, const std::vector<std::string>& arguments) {
   } else if (options.plugin.find('/') != std::string::npos && access(options.plugin.c_str(), R_OK) != 0) {
     return Complain(SystemError("--plugin " + options.plugin, errno));
   }
-  if (!options.topology.empty() && access(options.topology.c_str(), R_OK) != 0) {
-    return Complain(SystemError("--topology " + options.topology, errno));
-  }
   const bool join = getenv("RANK") != nullptr;
   int world = options.ranks == 0 ? 2 : options.ranks;
   Place place;
@@ -67,11 +64,11 @@ int Run(Options options, const std::vector<std::string>& arguments) {
   if (LaunchedAsRank()) return RunRank(options, place);
   const std::string instance =
       "perf-" + (join ? "job-" + std::to_string(place.port) : std::to_string(getpid()));
-  Result<bool> changed = PrepareFabric(options, instance);
-  if (!changed.ok()) return Complain(changed.status());
-  if (!join) return LaunchRanks(options, arguments);
+  Result<FabricSetup> fabric = PrepareFabric(options, instance);
+  if (!fabric.ok()) return Complain(fabric.status());
+  if (!join) return LaunchRanks(options, *fabric, arguments);
   // The loader has read LD_LIBRARY_PATH before this program began.
-  if (*changed) return ExecAgain(arguments);
+  if (fabric->restart) return ExecAgain(arguments);
   return RunRank(options, place);
 }
 
