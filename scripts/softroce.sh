@@ -235,8 +235,8 @@ write_job "$@" >"$work/job/job.sh"
 for port in out err status console; do : >"$work/$port"; done
 acceleration=tcg,thread=multi
 
-# With --pdeathsig the guest dies even if this script is killed with SIGKILL.
-setpriv --pdeathsig KILL timeout --foreground -k 5 "$timeout_s" \
+# With --pdeathsig the guest dies with its parent, also if that is killed with SIGKILL.
+setpriv --pdeathsig KILL timeout --foreground -k 5 "$timeout_s" setpriv --pdeathsig KILL \
   qemu-system-x86_64 -accel "$acceleration" -cpu max,la57=off -smp "$cpus" -m "$memory_mib" \
   -kernel "${root}boot/vmlinuz-$version" -initrd "$image" \
   -append "console=ttyS0 quiet panic=-1 sysrq_always_enabled=1 mitigations=off nokaslr tsc=reliable no_timer_check audit=0 apparmor=0" \
@@ -251,9 +251,9 @@ setpriv --pdeathsig KILL timeout --foreground -k 5 "$timeout_s" \
 qemu_pid=$!
 tail -s 0.2 -n +1 -f --pid="$qemu_pid" "$work/err" >&2 &
 [ "$verbose" = 0 ] || tail -s 0.2 -n +1 -f --pid="$qemu_pid" "$work/console" >&2 &
-tail -s 0.2 -n +1 -f --pid="$qemu_pid" "$work/out"
+tail -s 0.2 -n +1 -f --pid="$qemu_pid" "$work/out" &
 qemu_status=0
-wait "$qemu_pid" || qemu_status=$?
+wait "$qemu_pid" || qemu_status=$?  # all children in the background, so that a signal is answered at once
 qemu_pid=""
 wait
 
