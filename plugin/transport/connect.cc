@@ -411,8 +411,11 @@ void StartConnect(const AttemptPtr& attempt) {
 
 void FinishAttempt(const AttemptPtr& attempt, SendConnection* connection, const Status& error) {
   if (attempt->finished.load(std::memory_order_relaxed)) {
-    // The deadline was faster: nobody will claim this connection.
-    if (connection != nullptr) (void)CloseConnection(*connection);
+    // The deadline was faster, and dropped the attempt's user: nobody will claim this connection, whose close drops one more.
+    if (connection != nullptr) {
+      attempt->engine.users.fetch_add(1);
+      (void)CloseConnection(*connection);
+    }
     return;
   }
   EventLoop& loop = attempt->engine.loop;

@@ -61,6 +61,9 @@ void OnEvent(const DeviceContext& device, const AsyncEvent& event) {
       // Queue pairs survive a flap that is shorter than timeout x retries; a longer one ends in a completion error.
       SLUICE_INFO(kLogAll, "%s", text.c_str());
       return;
+    case AsyncEventClass::kQpLastWqe:  // each receiving queue pair of a path that ends, whatever the cause
+      SLUICE_TRACE(kLogNet, "%s", text.c_str());
+      return;
     default:
       SLUICE_INFO(kLogNet, "%s", text.c_str());
   }

@@ -95,6 +95,7 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   port.srq = std::move(*srq);
   const uint32_t entries = std::min(port.srq.depth(), std::max(1u, depth / 2));
   port.cq_credits = depth - entries;
+  port.cq_credits_low = port.cq_credits / 2;
   port.receive_batch = std::clamp(entries / 4, 1u, kReceiveBatch);
   port.srq_consumed = entries;
   SLUICE_RETURN_IF_ERROR(RefillReceives(port));

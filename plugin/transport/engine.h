@@ -70,6 +70,7 @@ struct EnginePort {
   SharedReceiveQueue srq;
   // Work requests that may still be posted: a completion queue that overruns takes all paths down.
   uint32_t cq_credits = 0;
+  uint32_t cq_credits_low = 0;  // half of them: below, nothing is posted without a signal
   uint32_t srq_posted = 0;    // receive entries that an immediate may consume
   uint32_t srq_reserved = 0;  // of those, promised to senders by CTS entries: never above srq_posted
   uint32_t srq_consumed = 0;  // to repost, once receive_batch of them came together
@@ -117,6 +118,8 @@ class Engine {
   void Remove(SendRequest* request) noexcept;
   void Remove(RecvGroup* group) noexcept;
   bool has_waiting() const { return waiting_; }
+  // Entries of the smallest shared receive queue: what one group may need at most.
+  uint32_t ReceiveEntries() const;
 
   // Marks the path and its connections failed with `cause`; first cause wins. Any guard. The event thread tells the peer
   // and moves the queue pairs to ERR.

@@ -1,6 +1,8 @@
 // The engine's data path: polling, dispatch of completions, and work that waited for room.
 #include <arpa/inet.h>
 
+#include <algorithm>
+
 #include "plugin/log.h"
 #include "plugin/transport/engine.h"
 #include "plugin/transport/path.h"
@@ -130,6 +132,12 @@ void Engine::OnError(const EnginePort& port, const ibv_wc& wc) {
   FailPath(*path, IsRemoteFailure(wc.status) || IsFlush(wc.status) ? RemoteError(message) : SystemError(message));
 }
 
+uint32_t Engine::ReceiveEntries() const {
+  uint32_t entries = UINT32_MAX;
+  for (uint32_t i = 0; i < port_count; ++i) entries = std::min(entries, ports[i].srq_posted + ports[i].srq_consumed);
+  return entries;
+}
+
 Path* Engine::FindPath(uint32_t qp_number) {
   for (Path* path : live_paths) {
     for (const PortPair& pair : path->pairs) {
@@ -228,11 +236,20 @@ void Engine::Remove(RecvGroup* group) noexcept {
 }
 
 void Engine::Progress() noexcept {
-  // Oldest first; a full queue pair holds back only its own path's later work. PostCts and PostChunks may fail a path,
-  // which removes other items: restart then.
+  // Oldest first; a full queue holds back only its own path's later work. PostCts and PostChunks may fail a path, which
+  // removes other items: restart then.
+  if (groups_head_ != nullptr) {
+    // Every entry counts now: do not wait for a batch to come together.
+    for (uint32_t i = 0; i < port_count; ++i) {
+      if (Status status = RefillReceives(ports[i]); !status.ok()) [[unlikely]] return FailAll(status);
+    }
+  }
   for (RecvGroup* group = groups_head_; group != nullptr;) {
     RecvGroup* next = group->next;
-    if (PostCts(*group)) {
+    const CtsOutcome outcome = PostCts(*group);
+    // A smaller group must not overtake: its sender may wait for this one, and then never gives the entries back.
+    if (outcome == CtsOutcome::kNoReceives) break;
+    if (outcome == CtsOutcome::kDone) {
       Remove(group);
       next = groups_head_;
     }

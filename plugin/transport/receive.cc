@@ -46,17 +46,17 @@ bool ReserveLess(Engine& engine, const InPath& path, RecvGroup& group) {
 
 }  // namespace
 
-bool PostCts(RecvGroup& group) noexcept {
+CtsOutcome PostCts(RecvGroup& group) noexcept {
   auto& connection = static_cast<RecvConnection&>(*group.connection);
   InPath& path = *connection.path;
   Engine& engine = *group.engine;
   ControlQueue& control = path.controls[connection.control_pair];
   EnginePort& port = engine.ports[control.engine_port];
-  if (control.free_wrs == 0 || port.cq_credits == 0) [[unlikely]] return false;
+  if (control.free_wrs == 0 || port.cq_credits == 0) [[unlikely]] return CtsOutcome::kQueueFull;
   for (uint32_t i = 0; i < engine.port_count; ++i) {
     const EnginePort& reserved = engine.ports[i];
     if (reserved.srq_posted - reserved.srq_reserved < group.wanted_chunks) [[unlikely]] {
-      if (!ReserveLess(engine, path, group)) return false;
+      if (!ReserveLess(engine, path, group)) return CtsOutcome::kNoReceives;
     }
   }
   for (uint32_t i = 0; i < engine.port_count; ++i) engine.ports[i].srq_reserved += group.wanted_chunks;
@@ -66,7 +66,9 @@ bool PostCts(RecvGroup& group) noexcept {
   control.wr.wr.rdma.remote_addr = group.remote_entries;
   control.wr.wr.rdma.rkey = connection.cts_rkey;
   unsigned flags = bytes <= control.max_inline ? IBV_SEND_INLINE : 0;
-  if (++control.unsignaled >= control.signal_every) {
+  // What is posted without a signal keeps its credit until a later signal of the same queue. With many paths these would be
+  // all credits there are; so the second half of them goes to signalled work only.
+  if (++control.unsignaled >= control.signal_every || port.cq_credits <= port.cq_credits_low) {
     flags |= IBV_SEND_SIGNALED;
     control.wr.wr_id = WorkId::Pack(WorkKind::kControl, &control, 0, control.unsignaled);
     control.unsignaled = 0;
@@ -76,11 +78,11 @@ bool PostCts(RecvGroup& group) noexcept {
   const int error = ibv_post_send(control.qp, &control.wr, &bad);
   if (error != 0) [[unlikely]] {
     engine.FailPath(path, SystemError("posting a grant to " + path.peer + " on " + port.port.name, error));
-    return true;
+    return CtsOutcome::kDone;
   }
   --control.free_wrs;
   --port.cq_credits;
-  return true;
+  return CtsOutcome::kDone;
 }
 
 Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcept {
@@ -132,7 +134,13 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
   ++connection.group;
   connection.seq = NextSequence(seq);
   ++connection.open_requests;
-  if (engine.has_waiting() || !PostCts(group)) [[unlikely]] {
+  if (engine.has_waiting() || PostCts(group) != CtsOutcome::kDone) [[unlikely]] {
+    const uint32_t entries = engine.ReceiveEntries();
+    if (least > entries) {
+      engine.FailPath(*connection.path, InvalidUsage("irecv of " + std::to_string(n) + " buffers needs " + std::to_string(least) + " receive entries and " +
+                                                     engine.Describe() + " has " + std::to_string(entries) + " (max_srq_wr, max_cqe); lower SLUICE_MAX_RECVS"));
+      return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+    }
     engine.Enqueue(&group);
     engine.Progress();
   }
