@@ -7,7 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
+#include <thread>
+#include <vector>
 
 #include "tests/fabric/soft_pair.h"
 
@@ -460,6 +461,38 @@ TEST_F(SoftFabricTest, CompletionChannel) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), EBUSY);
   ibv_ack_cq_events(e.cq, 2);
   EXPECT_EQ(peer.Wait(), 0);
+}
+
+TEST_F(SoftFabricTest, ManyThreadsPostAndPoll) {
+  constexpr int kThreads = 4, kPosts = 300;
+  Endpoint::Options options;
+  options.cqe = kThreads * kPosts;
+  Endpoint e(options);
+  e.ToInit();
+  e.Connect(e.address());
+  std::atomic<int> completed{0};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      ibv_wc wc[8];
+      int posted = 0;
+      while (posted < kPosts || completed.load() < kThreads * kPosts) {
+        const auto offset = static_cast<uint64_t>(thread) * 4096;
+        if (posted < kPosts) {
+          const int error = e.Send(IBV_WR_RDMA_WRITE, offset, 64, 500'000 + offset);
+          if (error == 0) ++posted;
+          if (error != 0 && error != ENOMEM) ++wrong;
+        }
+        const int count = ibv_poll_cq(e.cq, 8, wc);
+        for (int i = 0; i < count; ++i) wrong += wc[i].status != IBV_WC_SUCCESS ? 1 : 0;
+        completed += count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(completed.load(), kThreads * kPosts);
+  EXPECT_EQ(wrong.load(), 0);
 }
 
 TEST_F(SoftFabricTest, CountsBytesByServiceLevelAndTrafficClass) {

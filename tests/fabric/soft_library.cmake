@@ -1,5 +1,6 @@
 # The software fabric's library: unmodified programs of Debian over it, and every verb from processes of our own.
-set(soft_environment "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/lib/soft")
+# Tests fork beside a running service thread; children then open devices of their own.
+set(soft_environment "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/lib/soft" "TSAN_OPTIONS=die_after_fork=0")
 foreach(part data errors life objects)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/soft_${part}_test.cc)
     sluice_test(NAME soft_${part}_test SOURCES soft_${part}_test.cc soft_pair.cc LIBS PkgConfig::IBVERBS

@@ -7,7 +7,9 @@
 //
 // CaptureBytes reads program memory into the pool, in any order.
 //
-// Both work on memory whose neighbourhood a sanitizer may have poisoned: the registered region is what
+// The two atomics return the value before.
+//
+// All work on memory whose neighbourhood a sanitizer may have poisoned: the registered region is what
 // counts.
 #pragma once
 
@@ -97,5 +99,17 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) inline void Captu
 }
 
 #endif
+
+__attribute__((noinline, no_sanitize("address", "thread", "undefined"))) inline uint64_t CompareSwapWord(
+    void* address, uint64_t compare, uint64_t swap) {
+  __atomic_compare_exchange_n(static_cast<uint64_t*>(address), &compare, swap, false, __ATOMIC_SEQ_CST,
+                              __ATOMIC_SEQ_CST);
+  return compare;
+}
+
+__attribute__((noinline, no_sanitize("address", "thread", "undefined"))) inline uint64_t FetchAddWord(
+    void* address, uint64_t add) {
+  return __atomic_fetch_add(static_cast<uint64_t*>(address), add, __ATOMIC_SEQ_CST);
+}
 
 }  // namespace sluice::soft

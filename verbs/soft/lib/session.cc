@@ -320,12 +320,12 @@ void Session::ProgressSlow() {
 }
 
 int Session::ExecuteCommands(int limit) {
-  posted_.load(std::memory_order_acquire);
   int executed = 0;
   bool wake_fabric = false;
   while (executed < limit) {
     RecordHeader* record = commands_.Front();
     if (record == nullptr) break;
+    posted_.load(std::memory_order_acquire);
     Execute(record, &wake_fabric);
     commands_.Pop();
     commands_.PublishHead();
@@ -367,14 +367,10 @@ void Session::Execute(RecordHeader* record, bool* wake_fabric) {
     }
     case kCommandAtomic: {
       auto* atomic = reinterpret_cast<AtomicCommand*>(record);
-      auto* word = reinterpret_cast<uint64_t*>(atomic->address);
-      if (atomic->is_compare_swap != 0) {
-        uint64_t expected = atomic->compare_or_add;
-        __atomic_compare_exchange_n(word, &expected, atomic->swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-        atomic->before = expected;
-      } else {
-        atomic->before = __atomic_fetch_add(word, atomic->compare_or_add, __ATOMIC_SEQ_CST);
-      }
+      void* word = reinterpret_cast<void*>(atomic->address);
+      atomic->before = atomic->is_compare_swap != 0
+                           ? CompareSwapWord(word, atomic->compare_or_add, atomic->swap)
+                           : FetchAddWord(word, atomic->compare_or_add);
       *wake_fabric = true;
       return;
     }
