@@ -4,6 +4,7 @@
     rig.measure("build/release/lib/libnccl-net-sluice.so", ["--size", "8"])["ir"]["plugin"]
 """
 import collections
+import glob
 import json
 import os
 import subprocess
@@ -18,16 +19,17 @@ LIBC = ("libc.so", "libc-", "ld-linux", "libm.so", "libpthread")
 
 
 class Profile:
-    """Exclusive cost per (object, function) and inclusive cost per call arc of one callgrind output file."""
+    """Exclusive cost per (object, function) and inclusive cost per call arc, summed over callgrind output files."""
 
-    def __init__(self, path):
+    def __init__(self, paths):
         self.own = collections.Counter()
         self.own_bus = collections.Counter()
         self.arcs = collections.defaultdict(lambda: [0, 0, 0])  # (object, function, object, function): calls, Ir, bus
-        state = dict(ob=None, fn=None, cob=None, cfn=None, calls=0)
-        with open(path) as lines:
-            for line in lines:
-                self._line(line.rstrip("\n"), state)
+        for path in paths:
+            state = dict(ob=None, fn=None, cob=None, cfn=None, calls=0)
+            with open(path) as lines:
+                for line in lines:
+                    self._line(line.rstrip("\n"), state)
 
     def _line(self, line, state):
         key, equals, value = line.partition("=")
@@ -76,7 +78,7 @@ class Rig:
         cmd = [self.build + "/plugbench", plugin, *args]
         if callgrind_out:
             # plugbench switches instrumentation on for the measured phase only.
-            options = ["--instr-atstart=no", "--collect-bus=yes", "--compress-strings=no", "--compress-pos=no",
+            options = ["--instr-atstart=no", "--collect-bus=yes", "--separate-threads=yes", "--compress-strings=no", "--compress-pos=no",
                        "--callgrind-out-file=" + callgrind_out] + (["--toggle-collect=" + only] if only else [])
             cmd = ["valgrind", "--tool=callgrind", *options, *cmd]
         done = subprocess.run(cmd, env=self.environment(extra), capture_output=True, text=True)
@@ -85,10 +87,11 @@ class Rig:
         return json.loads(done.stdout.strip().splitlines()[-1])
 
     def profile(self, plugin, args, extra, only=None):
+        """One run under callgrind: what plugbench printed, the profile of all threads, that of the driving thread."""
         with tempfile.TemporaryDirectory() as tmp:
             out = tmp + "/callgrind.out"
             result = self.plugbench(plugin, list(args), dict({"NULLVERBS_NOCOPY": "1"}, **extra), out, only)
-            return result, Profile(out)
+            return result, Profile(sorted(glob.glob(out + "-*"))), Profile([out + "-01"])
 
     def native_ns(self, plugin, args, extra):
         extra = dict({"NULLVERBS_NOCOPY": "1"}, **extra)
@@ -98,14 +101,18 @@ class Rig:
         """Plugin instructions of one isend, irecv and test, averaged over a whole run."""
         costs = {}
         for call, function in CALLS.items():
-            result, profile = self.profile(plugin, args, extra, f"Plugin::{function}(*")
+            result, profile, _ = self.profile(plugin, args, extra, f"Plugin::{function}(*")
             own = sum(ir for (ob, _), ir in profile.own.items() if kind(ob, plugin) == "plugin")
             costs[call] = own / result["n_" + call]
         return costs
 
     def measure(self, plugin, args=(), extra=None):
-        """One callgrind run, per message: ir by kind, bus (locked instructions), mutex, alloc, verbs calls, functions."""
-        result, profile = self.profile(plugin, args, extra or {})
+        """One callgrind run, per message: ir by kind, bus (locked instructions), mutex, alloc, verbs calls, functions.
+
+        Instructions are those of all threads; locks and allocations those of the thread that moves the data, since a thread of the
+        plugin may still be busy with the end of set-up.
+        """
+        result, profile, driver = self.profile(plugin, args, extra or {})
         del result["ns_per_msg"]  # meaningless under callgrind
         n = result["messages"]
         result.update(ir=collections.Counter(), libs_ir=0, libs_bus=0, verbs_ir=0, mutex=0, alloc=0,
@@ -124,7 +131,9 @@ class Rig:
                 result["callees"][base] += calls / n
             if source == "plugin" and target == "verbs":
                 result["verbs_ir"] += ir / n
-            if source in ("plugin", "other") and target == "libc":
+        for (ob, _, cob, cfn), (calls, _, _) in driver.arcs.items():
+            base = cfn.split("@")[0].split("'")[0]
+            if kind(ob, plugin) in ("plugin", "other") and kind(cob, plugin) == "libc":
                 result["mutex"] += calls / n if base in MUTEX else 0
                 result["alloc"] += calls / n if base in ALLOC else 0
         return result

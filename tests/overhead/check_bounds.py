@@ -37,7 +37,7 @@ def main():
         ir = r["ir"]["plugin"] + r["libs_ir"]
         ok = ir <= budget and r["mutex"] == 0 and r["alloc"] == 0
         failed |= not ok
-        print(f"{name:26} {ir:7.1f} {budget:7} {r['mutex']:6.2f} {r['alloc']:6.2f}{'' if ok else '  FAILED'}", flush=True)
+        print(f"{name:26} {ir:7.1f} {budget:7} {r['mutex']:6.3f} {r['alloc']:6.3f}{'' if ok else '  FAILED'}", flush=True)
     sys.exit(failed)
 
 
