@@ -30,6 +30,7 @@ struct Server {
   std::map<uint64_t, Stranger> strangers;
   uint64_t next_stranger = 1;
   uint64_t rejected = 0;
+  bool exhausted = false;  // out of descriptors since the last link that was accepted
 };
 
 std::mutex server_mutex;
@@ -343,11 +344,14 @@ void OnPending(EventLoop& loop, int admit_timeout_ms) {
     if (!accepted) {
       if (error == 0) return;
       // Out of descriptors: the pending connection keeps the listener readable, so pause it.
-      SLUICE_WARN("%s", SystemError("cannot accept a set-up link", error, "raise the limit of open files (ulimit -n)").message().c_str());
+      if (!std::exchange(server->exhausted, true)) {
+        SLUICE_WARN("%s", SystemError("cannot accept a set-up link", error, "raise the limit of open files (ulimit -n)").message().c_str());
+      }
       loop.Rearm(server->listener.fd(), 0);
       loop.After(std::chrono::milliseconds(200), [&loop] { loop.Rearm(server->listener.fd(), EPOLLIN); });
       return;
     }
+    server->exhausted = false;
     if (server->strangers.size() >= kMaxStrangers) DropStranger(loop, server->strangers.begin()->first, "too many links wait for admission");
     const uint64_t id = server->next_stranger++;
     Stranger& stranger = server->strangers[id];

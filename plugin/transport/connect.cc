@@ -93,7 +93,8 @@ void DropOpening(OutLink& link, uint32_t id) {
   connection.closed = true;
   connection.Fail(InternalError("connection was never opened"));
   OutPath& path = *connection.path;
-  if (--path.open_connections == 0 && path.failed) StopPath(path);
+  --path.open_connections;
+  EndIfUnused(path);
 }
 
 void FailPathSetup(OutLink& link, OutPath& path, const Status& cause) {
@@ -234,6 +235,7 @@ Status OnPathOk(OutLink& link, const PathFrame& frame) {
   std::vector<AttemptPtr> attempts = std::move(link.waiting_path[&path]);
   link.waiting_path.erase(&path);
   for (const AttemptPtr& attempt : attempts) SendOpen(link, path, attempt);
+  EndIfUnused(path);  // all of them took too long
   return Status::Ok();
 }
 

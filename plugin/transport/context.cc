@@ -76,6 +76,7 @@ Result<Engine*> UseEngine(ContextState& context, int device) {
         if (found == owner->engines.end() || found->second != &idle || idle.users.load() != 0) return;
         owner->engines.erase(found);
       }
+      RemoveDeviceUser(idle);
       FinalizeEngine(idle, InvalidUsage("the last connection of this device was closed"));
     };
   }

@@ -173,18 +173,7 @@ void OnClosed(SendConnection& connection) {
   --path.open_connections;
   if (path.link != nullptr && !path.failed) path.link->link->Send(FrameType::kClose, CloseFrame{path.id, connection.index, 1});
   ReleaseIfDead(connection);
-  if (path.open_connections == 0 && !path.stopping) {
-    if (path.link == nullptr || path.failed) {
-      StopPath(path);
-    } else {
-      path.closing = true;
-      path.link->link->Send(FrameType::kBye, PathIdFrame{path.id});
-      path.timer = engine.loop.After(kByeTimeout, [&path] {
-        path.timer = 0;
-        StopPath(path);
-      });
-    }
-  }
+  EndIfUnused(path);
   DropUser(engine);
 }
 
@@ -304,6 +293,17 @@ void StopPath(Path& path) {
   }
   StopQueues(path);
   DrainStep(path, kDrainSteps);
+}
+
+void EndIfUnused(OutPath& path) {
+  if (path.open_connections != 0 || path.stopping || path.closing) return;
+  if (path.link == nullptr || path.failed) return StopPath(path);
+  path.closing = true;
+  path.link->link->Send(FrameType::kBye, PathIdFrame{path.id});
+  path.timer = path.engine.loop.After(kByeTimeout, [&path] {
+    path.timer = 0;
+    StopPath(path);
+  });
 }
 
 void OnPeerClosed(SendConnection& connection) {

@@ -26,6 +26,7 @@ void QuiesceMemory(Connection& connection, const class MemoryHandle& memory);
 
 // Event thread.
 void StopPath(Path& path);                            // queue pairs to ERR, drain, destroy
+void EndIfUnused(OutPath& path);                      // BYE once the last connection is gone, or never came
 void OnPeerClosed(SendConnection& connection);        // CLOSE by R
 void OnPeerClosed(RecvConnection& connection);        // CLOSE by S
 void OnBye(InPath& path);

@@ -1,5 +1,6 @@
-// Random traffic: groups of any size, tags in any order, 0 B to 2 MiB, several connections on one path and one in the other
-// direction, connections closed and opened again while the others go on. Every byte is right, everything completes once.
+// Random traffic: groups of any size, tags in any order, 0 B to 2 MiB, several connections on one path and
+// one in the other direction, connections closed and opened again while the others go on. Every byte is
+// right, everything completes once.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -118,8 +119,8 @@ class Channel {
       sizes[i] = message.capacity;
       tags[i] = message.tag;
     }
-    if (Net().irecv(wire_.recv, static_cast<int>(group.messages.size()), data.data(), sizes.data(), tags.data(), handles.data(), nullptr,
-                    &group.receiving) != kSuccess) {
+    if (Net().irecv(wire_.recv, static_cast<int>(group.messages.size()), data.data(), sizes.data(),
+                    tags.data(), handles.data(), nullptr, &group.receiving) != kSuccess) {
       return false;
     }
     if (group.receiving != nullptr) ++next_receive_;
@@ -131,7 +132,8 @@ class Channel {
     Group& group = groups_[next_send_];
     Message& message = group.messages[group.order[group.sends_posted]];
     if (message.from.handle() == nullptr) message.from = Buffer(wire_.send, message.bytes, random_());
-    if (Isend(wire_.send, message.from, message.bytes, message.tag, &message.sending) != kSuccess) return false;
+    if (Isend(wire_.send, message.from, message.bytes, message.tag, &message.sending) != kSuccess)
+      return false;
     if (message.sending == nullptr) return true;
     if (++group.sends_posted == group.messages.size()) ++next_send_;
     return true;
@@ -151,7 +153,8 @@ class Channel {
         Message& message = group.messages[j];
         EXPECT_NE(message.sending, nullptr) << "a message arrived that was not sent";
         EXPECT_EQ(sizes[j], static_cast<int>(message.bytes));
-        EXPECT_EQ(memcmp(message.to.data(), message.from.data(), message.bytes), 0) << "wrong data in " << message.bytes << " bytes";
+        EXPECT_EQ(memcmp(message.to.data(), message.from.data(), message.bytes), 0)
+            << "wrong data in " << message.bytes << " bytes";
         EXPECT_TRUE(std::all_of(message.to.data() + message.bytes, message.to.data() + message.to.size(),
                                 [](unsigned char byte) { return byte == 0xa5; }))
             << "bytes behind a message of " << message.bytes << " were touched";
@@ -182,7 +185,8 @@ class Channel {
   void Retire() {
     while (first_open_ < groups_.size()) {
       Group& group = groups_[first_open_];
-      const bool sent = std::all_of(group.messages.begin(), group.messages.end(), [](const Message& m) { return m.sent; });
+      const bool sent =
+          std::all_of(group.messages.begin(), group.messages.end(), [](const Message& m) { return m.sent; });
       if (!group.received || !sent) return;
       group.messages.clear();
       ++first_open_;
@@ -219,7 +223,8 @@ FAULT_ROLE(RandomTraffic) {
           } else {
             good &= channel.Step();
           }
-          return !good || std::all_of(channels.begin(), channels.end(), [](const Channel& c) { return c.Finished() && c.lives() == kLives; });
+          return !good || std::all_of(channels.begin(), channels.end(),
+                                      [](const Channel& c) { return c.Finished() && c.lives() == kLives; });
         },
         "all traffic");
     EXPECT_TRUE(good) << testing::PrintToString(Lines());
@@ -236,11 +241,14 @@ TEST_P(RandomTrafficTest, IsRightAndCompletesOnce) {
   const int seed = GetParam();
   Variables variables = {{"SLUICE_MAX_RECVS", "8"}, {"SLUICE_TEST_SEED", std::to_string(seed)}};
   if (seed % 2 == 0) {
-    for (const char* variable : {"NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_ADAPTIVE_ROUTING"}) variables.emplace_back(variable, "1");
+    for (const char* variable : {"NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_ADAPTIVE_ROUTING"})
+      variables.emplace_back(variable, "1");
     variables.emplace_back("NCCL_IB_QPS_PER_CONNECTION", "4");
     variables.emplace_back("SLUICE_STRIPE_MIN_BYTES", "1024");
   }
-  if (seed % 3 == 0) variables.emplace_back("SLUICE_FABRIC_TOPOLOGY", "hosts=1,max_qp_wr=64,max_srq_wr=32,max_cqe=96,max_inline=0");
+  if (seed % 3 == 0)
+    variables.emplace_back("SLUICE_FABRIC_TOPOLOGY",
+                           "hosts=1,max_qp_wr=64,max_srq_wr=32,max_cqe=96,max_inline=0");
   RunRole("RandomTraffic", variables);
 }
 

@@ -1,5 +1,5 @@
-// Steady state makes no system call: the data thread's calls are caught by the kernel's syscall user dispatch while messages
-// go back and forth over a verbs library that completes at once (tests/overhead/nullverbs).
+// Steady state makes no system call: the data thread's calls are caught by the kernel's syscall user dispatch
+// while messages go back and forth over a verbs library that completes at once (tests/overhead/nullverbs).
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <linux/prctl.h>

@@ -1,5 +1,5 @@
-// Abort at every step of set-up and of a message, by either side: the other side meets an error that names the cause, and
-// both are left with nothing.
+// Abort at every step of set-up and of a message, by either side: the other side meets an error that names
+// the cause, and both are left with nothing.
 #include <signal.h>
 
 #include <algorithm>
@@ -12,23 +12,25 @@ namespace sluice::fault {
 namespace {
 
 enum Stage {
-  kListening,          // the receiver listens
-  kConnectCalled,      // connect was called once
-  kConnectPolled,      // and some more times
-  kSenderConnected,    // connect has returned a connection, accept was not called
-  kReceiverAccepted,   // accept has returned one, connect was called once
-  kConnected,          // both have it
-  kReceivePosted,      // irecv
-  kSendPosted,         // irecv and isend
-  kMidMessage,         // of many chunks
-  kFlushing,           // iflush
+  kListening,         // the receiver listens
+  kConnectCalled,     // connect was called once
+  kConnectPolled,     // and some more times
+  kSenderConnected,   // connect has returned a connection, accept was not called
+  kReceiverAccepted,  // accept has returned one, connect was called once
+  kConnected,         // both have it
+  kReceivePosted,     // irecv
+  kSendPosted,        // irecv and isend
+  kMidMessage,        // of many chunks
+  kFlushing,          // iflush
   kStages
 };
-const char* const kNames[kStages] = {"listening",        "connect called", "connect polled", "sender connected",
-                                     "receiver accepted", "connected",      "receive posted", "send posted",
-                                     "mid message",      "flushing"};
+const char* const kNames[kStages] = {
+    "listening", "connect called", "connect polled", "sender connected", "receiver accepted",
+    "connected", "receive posted", "send posted",    "mid message",      "flushing"};
 
-constexpr size_t SizeOf(int stage) { return stage == kMidMessage ? size_t{24} << 20 : size_t{64} << 10; }
+constexpr size_t SizeOf(int stage) {
+  return stage == kMidMessage ? size_t{24} << 20 : size_t{64} << 10;
+}
 
 // How a side leaves. In each case the communicator is finalized in the end.
 enum Manner { kDeregisterAndClose, kCloseFirst, kFinalizeOnly, kManners };
@@ -168,7 +170,8 @@ struct ReceiverEnd {
         EXPECT_EQ(Net().accept(listen, &comm, nullptr), kSuccess);
         if (comm == nullptr) return;
       } else {
-        Until([&] { return Net().accept(listen, &comm, nullptr) != kSuccess || comm != nullptr; }, "accept to end");
+        Until([&] { return Net().accept(listen, &comm, nullptr) != kSuccess || comm != nullptr; },
+              "accept to end");
         if (comm == nullptr) return;
       }
     }
@@ -204,8 +207,8 @@ FAULT_ROLE(AbortAtEveryStep) {
   for (int stage = 0; stage < kStages; ++stage) {
     for (const bool sender_leaves : {true, false}) {
       for (int manner = 0; manner < kManners; ++manner) {
-        const std::string what = std::string(kNames[stage]) + ", " + (sender_leaves ? "sender" : "receiver") + " leaves by " +
-                                 kMannerNames[manner];
+        const std::string what = std::string(kNames[stage]) + ", " + (sender_leaves ? "sender" : "receiver") +
+                                 " leaves by " + kMannerNames[manner];
         SCOPED_TRACE(what);
         ForgetLines();
         {
@@ -272,7 +275,8 @@ FAULT_ROLE(PeerKilledAtEveryStep) {
   std::chrono::steady_clock::duration slowest{};
   for (int stage = 0; stage < kStages; ++stage) {
     for (const bool victim_sends : {true, false}) {
-      const std::string what = std::string(kNames[stage]) + ", " + (victim_sends ? "sender" : "receiver") + " is killed";
+      const std::string what =
+          std::string(kNames[stage]) + ", " + (victim_sends ? "sender" : "receiver") + " is killed";
       SCOPED_TRACE(what);
       ForgetLines();
       {
@@ -310,13 +314,16 @@ FAULT_ROLE(PeerKilledAtEveryStep) {
          static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(slowest).count()));
 }
 
-const Variables kAbortVariables = {{"SLUICE_FORCE_FLUSH", "1"},
-                                   {"NCCL_IB_SPLIT_DATA_ON_QPS", "1"},
-                                   {"NCCL_IB_QPS_PER_CONNECTION", "4"}};
+const Variables kAbortVariables = {
+    {"SLUICE_FORCE_FLUSH", "1"}, {"NCCL_IB_SPLIT_DATA_ON_QPS", "1"}, {"NCCL_IB_QPS_PER_CONNECTION", "4"}};
 
-TEST_F(FaultTest, AbortAtEveryStepByEitherSide) { RunRole("AbortAtEveryStep", kAbortVariables); }
+TEST_F(FaultTest, AbortAtEveryStepByEitherSide) {
+  RunRole("AbortAtEveryStep", kAbortVariables);
+}
 
-TEST_F(FaultTest, PeerKilledAtEveryStep) { RunRole("PeerKilledAtEveryStep", kAbortVariables); }
+TEST_F(FaultTest, PeerKilledAtEveryStep) {
+  RunRole("PeerKilledAtEveryStep", kAbortVariables);
+}
 
 }  // namespace
 }  // namespace sluice::fault

@@ -1,4 +1,5 @@
-// Set-up in every order that NCCL may produce, connections that nobody claims, and strangers at the set-up listener.
+// Set-up in every order that NCCL may produce, connections that nobody claims, and strangers at the set-up
+// listener.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -46,9 +47,12 @@ FAULT_ROLE(ManyConnections) {
   EXPECT_EQ(Net().finalize(receiver), kSuccess);
 }
 
-TEST_F(FaultTest, QueuePairsAreConstantFromOneTo32Channels) { RunRole("ManyConnections"); }
+TEST_F(FaultTest, QueuePairsAreConstantFromOneTo32Channels) {
+  RunRole("ManyConnections");
+}
 
-// Half-open connections are reclaimed without a close and without a word, also while the communicators live on.
+// Half-open connections are reclaimed without a close and without a word, also while the communicators live
+// on.
 FAULT_ROLE(HalfOpen) {
   const Holdings start = HeldAfterWarmUp();
   void* const sender = Init();
@@ -76,7 +80,11 @@ FAULT_ROLE(HalfOpen) {
     Handle handle;
     void* const listen = Listen(receiver, &handle);
     void* comm = nullptr;
-    Until([&] { return Net().connect(sender, 0, handle.data(), &comm, nullptr) != kSuccess || comm != nullptr; }, "connect");
+    Until(
+        [&] {
+          return Net().connect(sender, 0, handle.data(), &comm, nullptr) != kSuccess || comm != nullptr;
+        },
+        "connect");
     EXPECT_EQ(Net().closeListen(listen), kSuccess);
     Buffer buffer(comm, 1000);
     EXPECT_NE(FirstErrorOfSender(comm, buffer), kSuccess);
@@ -117,7 +125,11 @@ FAULT_ROLE(HalfOpen) {
     Handle handle;
     void* const listen = Listen(receiver, &handle);
     void* send = nullptr;
-    Until([&] { return Net().connect(sender, 0, handle.data(), &send, nullptr) != kSuccess || send != nullptr; }, "connect");
+    Until(
+        [&] {
+          return Net().connect(sender, 0, handle.data(), &send, nullptr) != kSuccess || send != nullptr;
+        },
+        "connect");
     EXPECT_EQ(Net().closeSend(send), kSuccess);
     // Accept may still hand it out: then its first receive fails.
     void* recv = nullptr;
@@ -136,7 +148,9 @@ FAULT_ROLE(HalfOpen) {
   ExpectBackTo(start, "half-open connections");
 }
 
-TEST_F(FaultTest, HalfOpenConnectionsAreReclaimed) { RunRole("HalfOpen", {{"SLUICE_CONNECT_TIMEOUT_MS", "2000"}, {"SLUICE_ADMIT_TIMEOUT_MS", "1000"}}); }
+TEST_F(FaultTest, HalfOpenConnectionsAreReclaimed) {
+  RunRole("HalfOpen", {{"SLUICE_CONNECT_TIMEOUT_MS", "2000"}, {"SLUICE_ADMIT_TIMEOUT_MS", "1000"}});
+}
 
 FAULT_ROLE(EveryOrder) {
   const Holdings start = HeldAfterWarmUp();
@@ -186,11 +200,16 @@ FAULT_ROLE(EveryOrder) {
     handles.fill(handle);
     std::array<void*, 12> sends{}, recvs{};
     for (size_t i = 0; i < sends.size(); ++i) {
-      Until([&] { return Net().connect(b, 0, handles[i].data(), &sends[i], nullptr) != kSuccess || sends[i] != nullptr; },
-            "connect");
+      Until(
+          [&] {
+            return Net().connect(b, 0, handles[i].data(), &sends[i], nullptr) != kSuccess ||
+                   sends[i] != nullptr;
+          },
+          "connect");
     }
     for (size_t i = 0; i < recvs.size(); ++i) {
-      Until([&] { return Net().accept(listen, &recvs[i], nullptr) != kSuccess || recvs[i] != nullptr; }, "accept");
+      Until([&] { return Net().accept(listen, &recvs[i], nullptr) != kSuccess || recvs[i] != nullptr; },
+            "accept");
       Transfer({sends[i], recvs[i]}, 1000 + i);  // in the order of the connects
     }
     EXPECT_EQ(Net().closeListen(listen), kSuccess);
@@ -210,14 +229,16 @@ FAULT_ROLE(EveryOrder) {
           Wire& wire = wires[i];
           if (random() % 2 == 0) {
             if (wire.send == nullptr) {
-              EXPECT_EQ(Net().connect(i % 2 == 0 ? b : a, 0, handles[i].data(), &wire.send, nullptr), kSuccess);
+              EXPECT_EQ(Net().connect(i % 2 == 0 ? b : a, 0, handles[i].data(), &wire.send, nullptr),
+                        kSuccess);
             }
           } else {
             if (wire.recv == nullptr) {
               EXPECT_EQ(Net().accept(listens[i], &wire.recv, nullptr), kSuccess);
             }
           }
-          return std::all_of(wires.begin(), wires.end(), [](const Wire& w) { return w.send != nullptr && w.recv != nullptr; });
+          return std::all_of(wires.begin(), wires.end(),
+                             [](const Wire& w) { return w.send != nullptr && w.recv != nullptr; });
         },
         "all connections");
     for (void* listen : listens) EXPECT_EQ(Net().closeListen(listen), kSuccess);
@@ -229,7 +250,9 @@ FAULT_ROLE(EveryOrder) {
   ExpectBackTo(start, "connections in every order");
 }
 
-TEST_F(FaultTest, ConnectionsInEveryOrder) { RunRole("EveryOrder"); }
+TEST_F(FaultTest, ConnectionsInEveryOrder) {
+  RunRole("EveryOrder");
+}
 
 FAULT_ROLE(ManyThreads) {
   const Holdings start = HeldAfterWarmUp();
@@ -240,7 +263,8 @@ FAULT_ROLE(ManyThreads) {
         void* const from = Init();
         void* const to = Init();
         std::vector<Wire> wires;
-        for (int round = 0; round < 4; ++round) wires.push_back(round % 2 == 0 ? Connect(from, to) : Connect(to, from));
+        for (int round = 0; round < 4; ++round)
+          wires.push_back(round % 2 == 0 ? Connect(from, to) : Connect(to, from));
         for (const Wire& wire : wires) Transfer(wire, 1000 * static_cast<size_t>(i + 1));
         for (const Wire& wire : wires) Close(wire);
         EXPECT_EQ(Net().finalize(from), kSuccess);
@@ -252,7 +276,9 @@ FAULT_ROLE(ManyThreads) {
   ExpectBackTo(start, "six threads");
 }
 
-TEST_F(FaultTest, ManyThreadsConnectAtOnce) { RunRole("ManyThreads"); }
+TEST_F(FaultTest, ManyThreadsConnectAtOnce) {
+  RunRole("ManyThreads");
+}
 
 // NET v8: one context for the process; its engines end with their last connection.
 FAULT_ROLE(GlobalContext) {
@@ -289,7 +315,9 @@ FAULT_ROLE(GlobalContext) {
   ExpectBackTo(start, "the global context without connections");
 }
 
-TEST_F(FaultTest, GlobalContextLeavesNothingWithoutConnections) { RunRole("GlobalContext"); }
+TEST_F(FaultTest, GlobalContextLeavesNothingWithoutConnections) {
+  RunRole("GlobalContext");
+}
 
 // A TCP connection to the set-up listener behind `handle`.
 class Stranger {
@@ -357,7 +385,8 @@ FAULT_ROLE(Strangers) {
     ++expected;
     Until([&] { return Lines("set-up link from").size() >= expected; }, "a line in the log");
     ASSERT_EQ(Lines("set-up link from").size(), expected) << testing::PrintToString(Lines());
-    EXPECT_NE(Lines("set-up link from").back().find(part), std::string::npos) << Lines("set-up link from").back();
+    EXPECT_NE(Lines("set-up link from").back().find(part), std::string::npos)
+        << Lines("set-up link from").back();
   };
   { Stranger closes_at_once(handle); }
   expect_line("closed");
@@ -455,7 +484,9 @@ FAULT_ROLE(Strangers) {
   ExpectBackTo(start, "strangers");
 }
 
-TEST_F(FaultTest, StrangersAreSentAway) { RunRole("Strangers", {{"SLUICE_ADMIT_TIMEOUT_MS", "500"}}); }
+TEST_F(FaultTest, StrangersAreSentAway) {
+  RunRole("Strangers", {{"SLUICE_ADMIT_TIMEOUT_MS", "500"}});
+}
 
 // Handles that no listener of this release wrote.
 FAULT_ROLE(BadHandles) {
@@ -533,7 +564,9 @@ FAULT_ROLE(BadHandles) {
   ExpectBackTo(start, "bad handles");
 }
 
-TEST_F(FaultTest, BadHandlesAreRefused) { RunRole("BadHandles"); }
+TEST_F(FaultTest, BadHandlesAreRefused) {
+  RunRole("BadHandles");
+}
 
 }  // namespace
 }  // namespace sluice::fault

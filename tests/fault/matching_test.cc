@@ -19,7 +19,8 @@ FAULT_ROLE(GroupedReceive) {
   EXPECT_EQ(properties.maxRecvs, 8);
   const Wire wire = Connect(ctx, ctx);
   // Every round of the slots, and of the epoch.
-  const std::vector<std::vector<int>> orders = {{7, 6, 5, 4, 3, 2, 1, 0}, {3, 0, 7, 1, 6, 2, 5, 4}, {0, 1, 2, 3, 4, 5, 6, 7}};
+  const std::vector<std::vector<int>> orders = {
+      {7, 6, 5, 4, 3, 2, 1, 0}, {3, 0, 7, 1, 6, 2, 5, 4}, {0, 1, 2, 3, 4, 5, 6, 7}};
   std::vector<Buffer> from, to;
   for (unsigned i = 0; i < 8; ++i) {
     from.emplace_back(wire.send, 40000, i);
@@ -41,7 +42,9 @@ FAULT_ROLE(GroupedReceive) {
     }
     sizes.fill(-7);
     void* receiving = nullptr;
-    EXPECT_EQ(Net().irecv(wire.recv, n, data.data(), capacities.data(), tags.data(), handles.data(), nullptr, &receiving), kSuccess);
+    EXPECT_EQ(Net().irecv(wire.recv, n, data.data(), capacities.data(), tags.data(), handles.data(), nullptr,
+                          &receiving),
+              kSuccess);
     SOFT_CHECK(receiving != nullptr);
     std::vector<void*> sends;
     for (const int i : order) {
@@ -52,7 +55,12 @@ FAULT_ROLE(GroupedReceive) {
       const size_t bytes = i == 3 ? 0 : static_cast<size_t>(100 * round + 777 * i);
       EXPECT_EQ(Isend(wire.send, from[static_cast<size_t>(i)], 10, 4711, &stranger), kSuccess);
       EXPECT_EQ(stranger, nullptr);
-      Until([&] { return Isend(wire.send, from[static_cast<size_t>(i)], bytes, 1000 + i, &request) != kSuccess || request != nullptr; }, "isend");
+      Until(
+          [&] {
+            return Isend(wire.send, from[static_cast<size_t>(i)], bytes, 1000 + i, &request) != kSuccess ||
+                   request != nullptr;
+          },
+          "isend");
       sends.push_back(request);
     }
     int done = 0;
@@ -63,7 +71,8 @@ FAULT_ROLE(GroupedReceive) {
     }
     for (int i = 0; i < n; ++i) {
       const size_t bytes = i == 3 ? 0 : static_cast<size_t>(100 * round + 777 * i);
-      EXPECT_EQ(sizes[static_cast<size_t>(i)], static_cast<int>(bytes)) << "round " << round << " buffer " << i;
+      EXPECT_EQ(sizes[static_cast<size_t>(i)], static_cast<int>(bytes))
+          << "round " << round << " buffer " << i;
       EXPECT_EQ(memcmp(to[static_cast<size_t>(i)].data(), from[static_cast<size_t>(i)].data(), bytes), 0);
       EXPECT_EQ(to[static_cast<size_t>(i)].data()[bytes], 0xee) << "more was written than sent";
     }
@@ -75,7 +84,9 @@ FAULT_ROLE(GroupedReceive) {
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
 
-TEST_F(FaultTest, GroupedReceiveOfEight) { RunRole("GroupedReceive", {{"SLUICE_MAX_RECVS", "8"}}); }
+TEST_F(FaultTest, GroupedReceiveOfEight) {
+  RunRole("GroupedReceive", {{"SLUICE_MAX_RECVS", "8"}});
+}
 
 FAULT_ROLE(MaxRecvsDiffer) {
   Handle handle;
@@ -97,7 +108,11 @@ FAULT_ROLE(ConnectsOnce) {
   peer.Receive(handle.data(), nccl::kNetHandleBytes);
   void* comm = nullptr;
   NcclResult result = kSuccess;
-  Until([&] { return (result = Net().connect(ctx, 0, handle.data(), &comm, nullptr)) != kSuccess || comm != nullptr; }, "connect");
+  Until(
+      [&] {
+        return (result = Net().connect(ctx, 0, handle.data(), &comm, nullptr)) != kSuccess || comm != nullptr;
+      },
+      "connect");
   if (result != kSuccess) {
     EXPECT_FALSE(Lines("on every").empty()) << testing::PrintToString(Lines());
   }
@@ -106,13 +121,15 @@ FAULT_ROLE(ConnectsOnce) {
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
 
-TEST_F(FaultTest, DifferentGroupSizesAreRefused) { RunRole("MaxRecvsDiffer"); }
+TEST_F(FaultTest, DifferentGroupSizesAreRefused) {
+  RunRole("MaxRecvsDiffer");
+}
 
 FAULT_ROLE(Sizes) {
   void* const ctx = Init();
   const Wire wire = Connect(ctx, ctx);
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{129}, size_t{8191}, size_t{8193}, size_t{131072},
-                             size_t{131073}, (size_t{4} << 20) + 13}) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{129}, size_t{8191},
+                             size_t{8193}, size_t{131072}, size_t{131073}, (size_t{4} << 20) + 13}) {
     Transfer(wire, bytes);
   }
   {
@@ -122,7 +139,8 @@ FAULT_ROLE(Sizes) {
     void* sending = nullptr;
     int done = 0, size = -1;
     EXPECT_EQ(Irecv(wire.recv, to, 100000, 0, &receiving), kSuccess);
-    Until([&] { return Isend(wire.send, from, 4999, 0, &sending) != kSuccess || sending != nullptr; }, "isend");
+    Until([&] { return Isend(wire.send, from, 4999, 0, &sending) != kSuccess || sending != nullptr; },
+          "isend");
     Until([&] { return Net().test(receiving, &done, &size) != kSuccess || done != 0; }, "the receive");
     EXPECT_EQ(size, 4999);
     done = 0;
@@ -137,7 +155,12 @@ FAULT_ROLE(Sizes) {
     size_t bytes = 0;
     int tag = 0, done = 0, size = -1;
     EXPECT_EQ(Net().irecv(wire.recv, 1, &data, &bytes, &tag, &handle, nullptr, &receiving), kSuccess);
-    Until([&] { return Net().isend(wire.send, nullptr, 0, 0, nullptr, nullptr, &sending) != kSuccess || sending != nullptr; }, "isend");
+    Until(
+        [&] {
+          return Net().isend(wire.send, nullptr, 0, 0, nullptr, nullptr, &sending) != kSuccess ||
+                 sending != nullptr;
+        },
+        "isend");
     Until([&] { return Net().test(receiving, &done, &size) != kSuccess || done != 0; }, "the receive");
     EXPECT_EQ(size, 0);
     done = 0;
@@ -154,7 +177,8 @@ FAULT_ROLE(Sizes) {
     int tag = 0;
     void* request = nullptr;
     ForgetLines();
-    EXPECT_EQ(Net().irecv(large.recv, 1, &data, &bytes, &tag, &handle, nullptr, &request), nccl::kInvalidArgument);
+    EXPECT_EQ(Net().irecv(large.recv, 1, &data, &bytes, &tag, &handle, nullptr, &request),
+              nccl::kInvalidArgument);
     EXPECT_EQ(request, nullptr);
     EXPECT_THAT(Lines("2147483647"), testing::Not(testing::IsEmpty())) << testing::PrintToString(Lines());
     EXPECT_EQ(to.Deregister(), kSuccess);
@@ -168,7 +192,12 @@ FAULT_ROLE(Sizes) {
     void* request = nullptr;
     EXPECT_EQ(Irecv(large.recv, to, 1000, 0, &receiving), kSuccess);
     NcclResult result = kSuccess;
-    Until([&] { return (result = Isend(large.send, from, size_t{1} << 32, 0, &request)) != kSuccess || request != nullptr; }, "isend");
+    Until(
+        [&] {
+          return (result = Isend(large.send, from, size_t{1} << 32, 0, &request)) != kSuccess ||
+                 request != nullptr;
+        },
+        "isend");
     EXPECT_NE(result, kSuccess);
     EXPECT_EQ(request, nullptr);
     EXPECT_EQ(from.Deregister(), kSuccess);
@@ -205,7 +234,9 @@ FAULT_ROLE(Sizes) {
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
 
-TEST_F(FaultTest, SizesFromZeroToTooLarge) { RunRole("Sizes"); }
+TEST_F(FaultTest, SizesFromZeroToTooLarge) {
+  RunRole("Sizes");
+}
 
 FAULT_ROLE(Gibibyte) {
   void* const ctx = Init();
@@ -215,7 +246,9 @@ FAULT_ROLE(Gibibyte) {
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
 
-TEST_F(FaultTest, OneGibibyte) { RunRole("Gibibyte"); }
+TEST_F(FaultTest, OneGibibyte) {
+  RunRole("Gibibyte");
+}
 
 FAULT_ROLE(SizeMismatch) {
   const Holdings start = HeldAfterWarmUp();
@@ -228,13 +261,18 @@ FAULT_ROLE(SizeMismatch) {
   void* sending = nullptr;
   EXPECT_EQ(Irecv(wire.recv, to, 65536, 5, &receiving), kSuccess);
   NcclResult result = kSuccess;
-  Until([&] { return (result = Isend(wire.send, from, 65537, 5, &sending)) != kSuccess || sending != nullptr; }, "isend");
+  Until(
+      [&] { return (result = Isend(wire.send, from, 65537, 5, &sending)) != kSuccess || sending != nullptr; },
+      "isend");
   EXPECT_EQ(result, nccl::kInvalidUsage);
   int done = 0;
-  Until([&] { return (result = Net().test(receiving, &done, nullptr)) != kSuccess || done != 0; }, "the receiver");
+  Until([&] { return (result = Net().test(receiving, &done, nullptr)) != kSuccess || done != 0; },
+        "the receiver");
   EXPECT_EQ(result, nccl::kRemoteError);
-  const auto names_both = testing::AllOf(testing::HasSubstr("65537"), testing::HasSubstr("65536"), testing::HasSubstr("registered its buffer"));
-  EXPECT_THAT(Lines(), testing::Contains(testing::AllOf(names_both, testing::Not(testing::HasSubstr("reports:")))));
+  const auto names_both = testing::AllOf(testing::HasSubstr("65537"), testing::HasSubstr("65536"),
+                                         testing::HasSubstr("registered its buffer"));
+  EXPECT_THAT(Lines(),
+              testing::Contains(testing::AllOf(names_both, testing::Not(testing::HasSubstr("reports:")))));
   EXPECT_THAT(Lines("reports:"), testing::Contains(names_both)) << testing::PrintToString(Lines());
   EXPECT_EQ(from.Deregister(), kSuccess);
   EXPECT_EQ(to.Deregister(), kSuccess);
@@ -248,7 +286,9 @@ FAULT_ROLE(SizeMismatch) {
   ExpectBackTo(start, "size mismatch");
 }
 
-TEST_F(FaultTest, SizeMismatchIsAnErrorAtBothEnds) { RunRole("SizeMismatch"); }
+TEST_F(FaultTest, SizeMismatchIsAnErrorAtBothEnds) {
+  RunRole("SizeMismatch");
+}
 
 // The device that merges the first `members` NICs.
 int MergedDevice(int members) {
@@ -291,9 +331,11 @@ FAULT_ROLE(Receiver) {
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
 
-// Sends messages of `sizes` to a Receiver that runs with `variables`; looks at the fabric with both still there.
-void SendToReceiver(void* ctx, const Variables& variables, const std::vector<uint64_t>& sizes, int own_members = 1,
-                    int peer_members = 1, const std::function<void()>& look = [] {}) {
+// Sends messages of `sizes` to a Receiver that runs with `variables`; looks at the fabric with both still
+// there.
+void SendToReceiver(
+    void* ctx, const Variables& variables, const std::vector<uint64_t>& sizes, int own_members = 1,
+    int peer_members = 1, const std::function<void()>& look = [] {}) {
   Peer receiver = StartPeer("Receiver", variables);
   const auto count = static_cast<uint32_t>(sizes.size());
   receiver.link.Send(&peer_members, sizeof(peer_members));
@@ -303,7 +345,11 @@ void SendToReceiver(void* ctx, const Variables& variables, const std::vector<uin
   receiver.link.Receive(handle.data(), nccl::kNetHandleBytes);
   void* comm = nullptr;
   const int device = MergedDevice(own_members);
-  Until([&] { return Net().connect(ctx, device, handle.data(), &comm, nullptr) != kSuccess || comm != nullptr; }, "connect");
+  Until(
+      [&] {
+        return Net().connect(ctx, device, handle.data(), &comm, nullptr) != kSuccess || comm != nullptr;
+      },
+      "connect");
   for (const uint64_t bytes : sizes) {
     Buffer buffer(comm, bytes, static_cast<unsigned>(bytes));
     void* request = nullptr;
@@ -328,8 +374,10 @@ std::map<std::string, uint64_t> BytesByMark(const std::string& host = "") {
     if (equals == std::string::npos) continue;
     const std::string key = word.substr(0, equals);
     if (key == "host") current = word.substr(equals + 1);
-    const bool mark = (key.starts_with("sl") || key.starts_with("tc")) && key.find_first_not_of("0123456789", 2) == std::string::npos;
-    if (mark && (host.empty() || host == current)) bytes[key] += strtoull(word.c_str() + equals + 1, nullptr, 10);
+    const bool mark = (key.starts_with("sl") || key.starts_with("tc")) &&
+                      key.find_first_not_of("0123456789", 2) == std::string::npos;
+    if (mark && (host.empty() || host == current))
+      bytes[key] += strtoull(word.c_str() + equals + 1, nullptr, 10);
   }
   return bytes;
 }
@@ -340,16 +388,20 @@ std::string Marks(const std::string& host) {
   return marks;
 }
 
-// SLUICE_TEST_COMM_CLASS: the communicator's trafficClass; SLUICE_TEST_DATA, SLUICE_TEST_GRANTS: marks that the fabric shall
-// see from the sender and from the receiver, which itself has no settings.
+// SLUICE_TEST_COMM_CLASS: the communicator's trafficClass; SLUICE_TEST_MARKS: what the fabric shall see from
+// both ends; the receiver itself has no settings.
 FAULT_ROLE(Marked) {
-  const int comm_class = getenv("SLUICE_TEST_COMM_CLASS") != nullptr ? atoi(getenv("SLUICE_TEST_COMM_CLASS")) : -1;
+  const int comm_class =
+      getenv("SLUICE_TEST_COMM_CLASS") != nullptr ? atoi(getenv("SLUICE_TEST_COMM_CLASS")) : -1;
   void* const ctx = Init(comm_class);
-  const Variables plain = {{"SLUICE_FABRIC_HOST", "host1"}, {"NCCL_IB_TC", ""},   {"NCCL_IB_SL", ""},
-                           {"NCCL_IB_FIFO_TC", ""},         {"SLUICE_TC", ""}};
+  const Variables plain = {{"SLUICE_FABRIC_HOST", "host1"},
+                           {"NCCL_IB_TC", ""},
+                           {"NCCL_IB_SL", ""},
+                           {"NCCL_IB_FIFO_TC", ""},
+                           {"SLUICE_TC", ""}};
   SendToReceiver(ctx, plain, {10000, 10000, 10000, 10000, 10000}, 1, 1, [] {
-    EXPECT_EQ(Marks("host0"), getenv("SLUICE_TEST_DATA"));
-    EXPECT_EQ(Marks("host1"), getenv("SLUICE_TEST_GRANTS"));
+    EXPECT_EQ(Marks("host0"), getenv("SLUICE_TEST_MARKS"));
+    EXPECT_EQ(Marks("host1"), getenv("SLUICE_TEST_MARKS"));
   });
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
@@ -357,50 +409,52 @@ FAULT_ROLE(Marked) {
 struct MarkCase {
   Variables variables;
   const char* marks;
-  const char* grants = nullptr;  // null: the same
 };
 
 // Data, acknowledgements and grants alike carry the values: nothing else is on the wire.
-TEST_F(FaultTest, MarksOnEveryQueuePairOfBothEnds) {
-  const Variables ib = {{"SLUICE_FABRIC_TOPOLOGY", "hosts=2,link=infiniband"}};
-  for (const MarkCase& c : {MarkCase{{{"NCCL_IB_TC", "104"}}, "sl0 tc104"},
-                            MarkCase{{{"NCCL_IB_TC", "255"}, {"NCCL_IB_SL", "15"}}, "sl15 tc255"},
-                            MarkCase{{{"NCCL_IB_TC", "0"}, {"NCCL_IB_SL", "0"}}, "sl0 tc0"},
-                            MarkCase{{{"NCCL_IB_TC", "96"}, {"NCCL_IB_FIFO_TC", "160"}}, "sl0 tc160 tc96", "sl0 tc160 tc96"},
-                            MarkCase{{{"SLUICE_TC", "32"}, {"NCCL_IB_TC", "96"}}, "sl0 tc32"},
-                            MarkCase{{{"SLUICE_TEST_COMM_CLASS", "88"}}, "sl0 tc88"},
-                            MarkCase{{{"SLUICE_TEST_COMM_CLASS", "88"}, {"NCCL_IB_TC", "16"}}, "sl0 tc16"},
-                            MarkCase{{{"SLUICE_TEST_COMM_CLASS", "-2147483648"}}, "sl0 tc0"}}) {
-    SCOPED_TRACE(c.marks);
-    Variables variables = c.variables;
-    variables.emplace_back("SLUICE_TEST_DATA", c.marks);
-    variables.emplace_back("SLUICE_TEST_GRANTS", c.grants == nullptr ? c.marks : c.grants);
-    variables.emplace_back("SLUICE_FABRIC_HOST", "host0");
-    RunRole("Marked", variables);
-  }
-  for (const MarkCase& c : {MarkCase{{{"NCCL_IB_SL", "7"}}, "sl7 tc0"}, MarkCase{{{"SLUICE_TEST_COMM_CLASS", "9"}}, "sl9 tc0"}}) {
-    SCOPED_TRACE(c.marks);
-    Variables variables = ib;
-    variables.insert(variables.end(), c.variables.begin(), c.variables.end());
-    variables.emplace_back("SLUICE_TEST_DATA", c.marks);
-    variables.emplace_back("SLUICE_TEST_GRANTS", c.grants == nullptr ? c.marks : c.grants);
-    variables.emplace_back("SLUICE_FABRIC_HOST", "host0");
-    RunRole("Marked", variables);
-  }
+const std::vector<MarkCase>& MarkCases() {
+  const std::pair<std::string, std::string> ib = {"SLUICE_FABRIC_TOPOLOGY", "hosts=2,link=infiniband"};
+  static const std::vector<MarkCase> cases = {
+      {{{"NCCL_IB_TC", "104"}}, "sl0 tc104"},
+      {{{"NCCL_IB_TC", "255"}, {"NCCL_IB_SL", "15"}}, "sl15 tc255"},
+      {{{"NCCL_IB_TC", "0"}, {"NCCL_IB_SL", "0"}}, "sl0 tc0"},
+      {{{"NCCL_IB_TC", "96"}, {"NCCL_IB_FIFO_TC", "160"}}, "sl0 tc160 tc96"},
+      {{{"SLUICE_TC", "32"}, {"NCCL_IB_TC", "96"}}, "sl0 tc32"},
+      {{{"SLUICE_TEST_COMM_CLASS", "88"}}, "sl0 tc88"},
+      {{{"SLUICE_TEST_COMM_CLASS", "88"}, {"NCCL_IB_TC", "16"}}, "sl0 tc16"},
+      {{{"SLUICE_TEST_COMM_CLASS", "-2147483648"}}, "sl0 tc0"},
+      {{ib, {"NCCL_IB_SL", "7"}}, "sl7 tc0"},
+      {{ib, {"SLUICE_TEST_COMM_CLASS", "9"}}, "sl9 tc0"},
+  };
+  return cases;
 }
+
+class MarksTest : public FaultTest, public testing::WithParamInterface<size_t> {};
+TEST_P(MarksTest, OnEveryQueuePairOfBothEnds) {
+  const MarkCase& marks = MarkCases()[GetParam()];
+  SCOPED_TRACE(marks.marks);
+  Variables variables = marks.variables;
+  variables.emplace_back("SLUICE_TEST_MARKS", marks.marks);
+  variables.emplace_back("SLUICE_FABRIC_HOST", "host0");
+  RunRole("Marked", variables);
+}
+INSTANTIATE_TEST_SUITE_P(Cases, MarksTest, testing::Range(size_t{0}, MarkCases().size()));
 
 FAULT_ROLE(BadMark) {
   void* ctx = nullptr;
-  nccl::NetCommConfig config{getenv("SLUICE_TEST_COMM_CLASS") != nullptr ? atoi(getenv("SLUICE_TEST_COMM_CLASS")) : -1};
+  nccl::NetCommConfig config{
+      getenv("SLUICE_TEST_COMM_CLASS") != nullptr ? atoi(getenv("SLUICE_TEST_COMM_CLASS")) : -1};
   EXPECT_NE(Net().init(&ctx, 1, &config, Log, nullptr), kSuccess);
   EXPECT_EQ(ctx, nullptr);
   EXPECT_THAT(Lines(getenv("SLUICE_TEST_NAMES")), testing::SizeIs(1)) << testing::PrintToString(Lines());
 }
 
 TEST_F(FaultTest, MarksOutOfRangeAreRefused) {
-  for (const MarkCase& c : {MarkCase{{{"NCCL_IB_SL", "16"}}, "NCCL_IB_SL"}, MarkCase{{{"NCCL_IB_SL", "135"}}, "NCCL_IB_SL"},
-                            MarkCase{{{"NCCL_IB_TC", "256"}}, "NCCL_IB_TC"}, MarkCase{{{"NCCL_IB_TC", "300"}}, "NCCL_IB_TC"},
-                            MarkCase{{{"SLUICE_TEST_COMM_CLASS", "256"}}, "256"}, MarkCase{{{"SLUICE_TEST_COMM_CLASS", "300"}}, "300"}}) {
+  for (const MarkCase& c :
+       {MarkCase{{{"NCCL_IB_SL", "16"}}, "NCCL_IB_SL"}, MarkCase{{{"NCCL_IB_SL", "135"}}, "NCCL_IB_SL"},
+        MarkCase{{{"NCCL_IB_TC", "256"}}, "NCCL_IB_TC"}, MarkCase{{{"NCCL_IB_TC", "300"}}, "NCCL_IB_TC"},
+        MarkCase{{{"SLUICE_TEST_COMM_CLASS", "256"}}, "256"},
+        MarkCase{{{"SLUICE_TEST_COMM_CLASS", "300"}}, "300"}}) {
     SCOPED_TRACE(c.variables[0].first + "=" + c.variables[0].second);
     Variables variables = c.variables;
     variables.emplace_back("SLUICE_TEST_NAMES", c.marks);
@@ -453,7 +507,8 @@ FAULT_ROLE(GidChoice) {
   void* const ctx = Init();
   const Wire wire = Connect(ctx, ctx);
   Transfer(wire, 1000);
-  EXPECT_THAT(Lines(" index " + std::string(getenv("SLUICE_TEST_INDEX"))), testing::Not(testing::IsEmpty())) << testing::PrintToString(Lines("path"));
+  EXPECT_THAT(Lines(" index " + std::string(getenv("SLUICE_TEST_INDEX"))), testing::Not(testing::IsEmpty()))
+      << testing::PrintToString(Lines("path"));
   Close(wire);
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
@@ -484,7 +539,8 @@ FAULT_ROLE(Merged) {
     for (std::string line; std::getline(lines, line);) {
       const std::string key = " tx_payload_bytes=";
       const size_t at = line.find(key);
-      if (at != std::string::npos && strtoull(line.c_str() + at + key.size(), nullptr, 10) > 500'000) ++sending_ports;
+      if (at != std::string::npos && strtoull(line.c_str() + at + key.size(), nullptr, 10) > 500'000)
+        ++sending_ports;
     }
     EXPECT_EQ(sending_ports, members);
   });
@@ -509,7 +565,8 @@ TEST_P(MergedTest, MovesDataRight) {
                      {"NCCL_IB_SPLIT_DATA_ON_QPS", "1"},
                      {"NCCL_IB_QPS_PER_CONNECTION", "4"}});
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, MergedTest, testing::Combine(testing::Values(2, 8), testing::Values("roce", "infiniband")));
+INSTANTIATE_TEST_SUITE_P(Sizes, MergedTest,
+                         testing::Combine(testing::Values(2, 8), testing::Values("roce", "infiniband")));
 
 }  // namespace
 }  // namespace sluice::fault

@@ -23,7 +23,8 @@ NcclResult TryConnect(void* from, void* to, Wire* wire, int from_device = 0, int
   if (result != kSuccess) return result;
   Until(
       [&] {
-        if (wire->send == nullptr) result = Net().connect(from, from_device, handle.data(), &wire->send, nullptr);
+        if (wire->send == nullptr)
+          result = Net().connect(from, from_device, handle.data(), &wire->send, nullptr);
         if (result == kSuccess && wire->recv == nullptr) result = Net().accept(listen, &wire->recv, nullptr);
         return result != kSuccess || (wire->send != nullptr && wire->recv != nullptr);
       },
@@ -75,24 +76,31 @@ FAULT_ROLE(FewDescriptors) {
   ExpectBackTo(start, "descriptors ran out");
 }
 
-TEST_F(FaultTest, FewDescriptors) { RunRole("FewDescriptors", {{"SLUICE_CONNECT_TIMEOUT_MS", "2500"}, {"SLUICE_ADMIT_TIMEOUT_MS", "1000"}}); }
+TEST_F(FaultTest, FewDescriptors) {
+  RunRole("FewDescriptors", {{"SLUICE_CONNECT_TIMEOUT_MS", "2500"}, {"SLUICE_ADMIT_TIMEOUT_MS", "1000"}});
+}
 
-// Each verb that set-up needs fails once, at each of its calls: an error that names the cause at the end that asked,
-// nothing kept, and the next try works.
+// Each verb that set-up needs fails once, at each of its calls: an error that names the cause at the end that
+// asked, nothing kept, and the next try works.
 FAULT_ROLE(VerbsFail) {
   const Holdings start = HeldAfterWarmUp();
   struct Case {
     VerbsCall call;
     int error;
     const char* name;
+    std::vector<const char*> says = {};  // beside the error's own text
   };
-  for (const Case& fault : {Case{VerbsCall::kCreateCq, ENOMEM, "create_cq"}, Case{VerbsCall::kCreateSrq, ENOMEM, "create_srq"},
-                            Case{VerbsCall::kRegMr, ENOMEM, "reg_mr"}, Case{VerbsCall::kCreateQp, ENOMEM, "create_qp"},
-                            Case{VerbsCall::kModifyToRtr, ENETUNREACH, "to RTR"}, Case{VerbsCall::kModifyToRtr, ETIMEDOUT, "to RTR"},
-                            Case{VerbsCall::kModifyToRts, EINVAL, "to RTS"}}) {
+  for (const Case& fault :
+       {Case{VerbsCall::kCreateCq, ENOMEM, "create_cq"}, Case{VerbsCall::kCreateSrq, ENOMEM, "create_srq"},
+        Case{VerbsCall::kRegMr, ENOMEM, "reg_mr", {"ulimit -l"}},
+        Case{VerbsCall::kCreateQp, ENOMEM, "create_qp"},
+        Case{VerbsCall::kModifyToRtr, ENETUNREACH, "to RTR", {"10.0.0.1"}},
+        Case{VerbsCall::kModifyToRtr, ETIMEDOUT, "to RTR", {"10.0.0.1"}},
+        Case{VerbsCall::kModifyToRts, EINVAL, "to RTS"}}) {
     bool failed_before = true;
     for (int successes = 0; failed_before && successes < 12; ++successes) {
-      const std::string what = std::string(fault.name) + " answers " + strerror(fault.error) + " at call " + std::to_string(successes + 1);
+      const std::string what = std::string(fault.name) + " answers " + strerror(fault.error) + " at call " +
+                               std::to_string(successes + 1);
       SCOPED_TRACE(what);
       void* const sender = Init();
       void* const receiver = Init();
@@ -103,7 +111,11 @@ FAULT_ROLE(VerbsFail) {
       FailAfter(fault.call, -1, 0);
       failed_before = result != kSuccess;
       if (failed_before) {
-        EXPECT_THAT(Lines(strerror(fault.error)), testing::Not(testing::IsEmpty())) << testing::PrintToString(Lines());
+        EXPECT_THAT(Lines(strerror(fault.error)), testing::Not(testing::IsEmpty()))
+            << testing::PrintToString(Lines());
+        for (const char* part : fault.says) {
+          EXPECT_THAT(Lines(strerror(fault.error)), testing::Contains(testing::HasSubstr(part)));
+        }
         if (wire.send != nullptr) (void)Net().closeSend(wire.send);
         if (wire.recv != nullptr) (void)Net().closeRecv(wire.recv);
         wire = Connect(sender, receiver);
@@ -120,7 +132,28 @@ FAULT_ROLE(VerbsFail) {
   }
 }
 
-TEST_F(FaultTest, EveryVerbOfSetUpFailsOnce) { RunRole("VerbsFail"); }
+TEST_F(FaultTest, EveryVerbOfSetUpFailsOnce) {
+  RunRole("VerbsFail");
+}
+
+// The second of two devices cannot be opened: it is named with the cause, at once, and the first one works.
+FAULT_ROLE(SecondDeviceRefused) {
+  FailAfter(VerbsCall::kOpenDevice, 1, EPERM);
+  void* const ctx = Init();
+  int count = 0;
+  EXPECT_EQ(Net().devices(&count), kSuccess);
+  EXPECT_EQ(count, 1);
+  EXPECT_THAT(Lines("Operation not permitted"), testing::ElementsAre(testing::HasSubstr("soft1")))
+      << testing::PrintToString(Lines());
+  const Wire wire = Connect(ctx, ctx);
+  Transfer(wire, 1000);
+  Close(wire);
+  EXPECT_EQ(Net().finalize(ctx), kSuccess);
+}
+
+TEST_F(FaultTest, SecondDeviceCannotBeOpened) {
+  RunRole("SecondDeviceRefused", {{"SLUICE_FABRIC_TOPOLOGY", "hosts=2,nics=2"}});
+}
 
 // Registration fails on the second of two merged NICs: the first one's is released.
 FAULT_ROLE(SecondRegistrationFails) {
@@ -145,7 +178,8 @@ FAULT_ROLE(SecondRegistrationFails) {
   Transfer(wire, 1 << 20);
   Close(wire);
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
-  Until([&] { return LiveObjects().memory_regions == start.objects.memory_regions; }, "the tables to be released");
+  Until([&] { return LiveObjects().memory_regions == start.objects.memory_regions; },
+        "the tables to be released");
 }
 
 TEST_F(FaultTest, RegistrationFailsOnSecondMergedNic) {
@@ -181,11 +215,13 @@ FAULT_ROLE(SmallDevice) {
         for (size_t i = 0; i < wires.size(); ++i) {
           Stream& stream = streams[i];
           for (size_t j = 0; j < kMessages; ++j) {
-            if (stream.receives[j] == nullptr) failed |= Irecv(wires[i].recv, stream.to[j], 3000, 0, &stream.receives[j]) != kSuccess;
+            if (stream.receives[j] == nullptr)
+              failed |= Irecv(wires[i].recv, stream.to[j], 3000, 0, &stream.receives[j]) != kSuccess;
             if (stream.receives[j] == nullptr) break;
           }
           for (size_t j = 0; j < kMessages; ++j) {
-            if (stream.sends[j] == nullptr) failed |= Isend(wires[i].send, stream.from[j], 3000, 0, &stream.sends[j]) != kSuccess;
+            if (stream.sends[j] == nullptr)
+              failed |= Isend(wires[i].send, stream.from[j], 3000, 0, &stream.sends[j]) != kSuccess;
             if (stream.sends[j] == nullptr) break;
           }
           int done = 0;
@@ -205,7 +241,8 @@ FAULT_ROLE(SmallDevice) {
       "all messages");
   EXPECT_FALSE(failed) << testing::PrintToString(Lines());
   for (Stream& stream : streams) {
-    for (size_t j = 0; j < kMessages; ++j) EXPECT_EQ(memcmp(stream.from[j].data(), stream.to[j].data(), 3000), 0);
+    for (size_t j = 0; j < kMessages; ++j)
+      EXPECT_EQ(memcmp(stream.from[j].data(), stream.to[j].data(), 3000), 0);
   }
   streams.clear();
   for (const Wire& wire : wires) {
@@ -224,8 +261,9 @@ TEST_P(SmallDeviceTest, MovesDataRight) {
                           {"SLUICE_STRIPE_MIN_BYTES", "4096"}});
 }
 INSTANTIATE_TEST_SUITE_P(Limits, SmallDeviceTest,
-                         testing::Values("hosts=2,max_srq_wr=16", "hosts=2,max_qp_wr=63", "hosts=2,max_cqe=32",
-                                         "hosts=2,max_inline=0", "hosts=2,max_qp_wr=16,max_srq_wr=8,max_cqe=24,max_inline=0",
+                         testing::Values("hosts=2,max_srq_wr=16", "hosts=2,max_qp_wr=63",
+                                         "hosts=2,max_cqe=32", "hosts=2,max_inline=0",
+                                         "hosts=2,max_qp_wr=16,max_srq_wr=8,max_cqe=24,max_inline=0",
                                          "hosts=2,max_inline=0,link=infiniband"));
 
 // Queue pairs run out: an error that says so, and what stands goes on.
@@ -248,7 +286,9 @@ FAULT_ROLE(FewQueuePairs) {
   EXPECT_EQ(Net().finalize(second), kSuccess);
 }
 
-TEST_F(FaultTest, QueuePairsRunOut) { RunRole("FewQueuePairs", {{"SLUICE_FABRIC_TOPOLOGY", "hosts=1,max_qp=14"}}); }
+TEST_F(FaultTest, QueuePairsRunOut) {
+  RunRole("FewQueuePairs", {{"SLUICE_FABRIC_TOPOLOGY", "hosts=1,max_qp=14"}});
+}
 
 // A peer in a process of its own: connects, sends what it is told to, until it is killed or told to stop.
 FAULT_ROLE(StreamingSender) {
@@ -256,7 +296,8 @@ FAULT_ROLE(StreamingSender) {
   Handle handle;
   peer.Receive(handle.data(), nccl::kNetHandleBytes);
   void* comm = nullptr;
-  Until([&] { return Net().connect(ctx, 0, handle.data(), &comm, nullptr) != kSuccess || comm != nullptr; }, "connect");
+  Until([&] { return Net().connect(ctx, 0, handle.data(), &comm, nullptr) != kSuccess || comm != nullptr; },
+        "connect");
   Buffer buffer(comm, 1 << 20, 3);
   peer.Barrier();
   uint32_t messages = 0;
@@ -362,12 +403,22 @@ FAULT_ROLE(OneOfTwoPeersKilled) {
   Stream stays;
   killed.Start(kForEver);
   stays.Start(kForEver);
-  Until([&] { return killed.Step() != kSuccess || stays.Step() != kSuccess || (killed.finished > 8 && stays.finished > 8); }, "data of both");
+  Until(
+      [&] {
+        return killed.Step() != kSuccess || stays.Step() != kSuccess ||
+               (killed.finished > 8 && stays.finished > 8);
+      },
+      "data of both");
   ForgetLines();
   killed.process.Kill();
   NcclResult result = kSuccess;
   const uint32_t before = stays.finished;
-  Until([&] { EXPECT_EQ(stays.Step(), kSuccess); return (result = killed.Step()) != kSuccess; }, "the error");
+  Until(
+      [&] {
+        EXPECT_EQ(stays.Step(), kSuccess);
+        return (result = killed.Step()) != kSuccess;
+      },
+      "the error");
   EXPECT_EQ(result, nccl::kRemoteError);
   // Every later call reports it as well.
   for (void* request : killed.requests) {
@@ -377,23 +428,28 @@ FAULT_ROLE(OneOfTwoPeersKilled) {
     }
   }
   EXPECT_EQ(FirstErrorOfReceiver(killed.recv, killed.buffer), nccl::kRemoteError);
-  Until([&] { return stays.Step() != kSuccess || stays.finished > before + 32; }, "the other stream to go on");
+  Until([&] { return stays.Step() != kSuccess || stays.finished > before + 32; },
+        "the other stream to go on");
   EXPECT_GT(stays.finished, before + 32);
   // The cause, once; what is flushed is counted, not printed.
-  EXPECT_THAT(Lines("its process ended or aborted"), testing::SizeIs(testing::Le(2u))) << testing::PrintToString(Lines());
+  EXPECT_THAT(Lines("its process ended or aborted"), testing::SizeIs(testing::Le(2u)))
+      << testing::PrintToString(Lines());
   EXPECT_THAT(Lines("its process ended or aborted"), testing::Not(testing::IsEmpty()));
   EXPECT_THAT(Lines("flush"), testing::IsEmpty());
   EXPECT_LE(Lines().size(), 4u) << testing::PrintToString(Lines());
   killed.End();
   const uint32_t after = stays.finished;
-  Until([&] { return stays.Step() != kSuccess || stays.finished > after + 8; }, "the other stream to go on after the close");
+  Until([&] { return stays.Step() != kSuccess || stays.finished > after + 8; },
+        "the other stream to go on after the close");
   stays.End();
   std::vector<std::string> log;
   EXPECT_NE(stays.Outcome(&log), kSuccess);
   EXPECT_EQ(stays.process.Wait(), 0);
 }
 
-TEST_F(FaultTest, OnePeerKilledTheOtherGoesOn) { RunRole("OneOfTwoPeersKilled"); }
+TEST_F(FaultTest, OnePeerKilledTheOtherGoesOn) {
+  RunRole("OneOfTwoPeersKilled");
+}
 
 // The device of one end dies: that end names it, and tells the other.
 FAULT_ROLE(DeviceDies) {
@@ -430,7 +486,8 @@ FAULT_ROLE(PortFlaps) {
     EXPECT_EQ(code, 0);
     const uint32_t before = stream.finished;
     NcclResult result = kSuccess;
-    Until([&] { return (result = stream.Step()) != kSuccess || stream.finished > before + 16; }, "the data to go on");
+    Until([&] { return (result = stream.Step()) != kSuccess || stream.finished > before + 16; },
+          "the data to go on");
     EXPECT_EQ(result, kSuccess) << testing::PrintToString(Lines());
   }
   EXPECT_THAT(Lines("soft0"), testing::Not(testing::IsEmpty()));
@@ -459,7 +516,8 @@ FAULT_ROLE(PortStaysDown) {
   // At least one of the two ends saw the network give up, by name and with its addresses.
   std::vector<std::string> both = Lines();
   both.insert(both.end(), log.begin(), log.end());
-  EXPECT_THAT(both, testing::Contains(testing::AllOf(testing::HasSubstr("soft0"), testing::HasSubstr("GID"), testing::HasSubstr("retr"))))
+  EXPECT_THAT(both, testing::Contains(testing::AllOf(testing::HasSubstr("soft0"), testing::HasSubstr("GID"),
+                                                     testing::HasSubstr("retr"))))
       << testing::PrintToString(both);
   stream.End();
   EXPECT_EQ(stream.process.Wait(), 0);
@@ -529,7 +587,9 @@ FAULT_ROLE(ForkedChildEnds) {
   EXPECT_EQ(Net().finalize(ctx), kSuccess);
 }
 
-TEST_F(FaultTest, ForkedChildEndsParentUnharmed) { RunRole("ForkedChildEnds"); }
+TEST_F(FaultTest, ForkedChildEndsParentUnharmed) {
+  RunRole("ForkedChildEnds");
+}
 
 }  // namespace
 }  // namespace sluice::fault

@@ -59,6 +59,7 @@ void Log(int level, unsigned long, const char*, int, const char* format, ...) {
   va_end(arguments);
   static const bool verbose = getenv("SLUICE_FAULT_VERBOSE") != nullptr;
   if (verbose) fprintf(stderr, "[%d] %d %s\n", getpid(), level, text);
+  if (level > nccl::kLogInfo) return;  // as with NCCL_DEBUG=INFO
   const std::lock_guard lock(lines_mutex);
   lines.emplace_back(text);
 }
@@ -131,8 +132,10 @@ void Close(const Wire& wire) {
   EXPECT_EQ(Net().closeRecv(wire.recv), kSuccess);
 }
 
-Buffer::Buffer(void* comm, size_t bytes, unsigned seed, NcclResult* outcome) : comm_(comm), data_(bytes + 16) {
-  for (size_t i = 0; i < data_.size(); ++i) data_[i] = static_cast<unsigned char>((i * 7 + i / 251 + seed) & 0xff);
+Buffer::Buffer(void* comm, size_t bytes, unsigned seed, NcclResult* outcome)
+    : comm_(comm), data_(bytes + 16) {
+  for (size_t i = 0; i < data_.size(); ++i)
+    data_[i] = static_cast<unsigned char>((i * 7 + i / 251 + seed) & 0xff);
   const NcclResult result = Net().regMr(comm, data_.data(), data_.size(), nccl::kPtrHost, &handle_);
   if (outcome == nullptr) {
     EXPECT_EQ(result, kSuccess) << testing::PrintToString(Lines());
@@ -141,7 +144,9 @@ Buffer::Buffer(void* comm, size_t bytes, unsigned seed, NcclResult* outcome) : c
   }
 }
 
-Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+Buffer::Buffer(Buffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(comm_, other.comm_);
@@ -231,7 +236,9 @@ std::ostream& operator<<(std::ostream& out, const Holdings& holdings) {
   return out << "descriptors " << holdings.descriptors << ", " << holdings.objects;
 }
 
-Holdings Held() { return {OpenDescriptors(), LiveObjects()}; }
+Holdings Held() {
+  return {OpenDescriptors(), LiveObjects()};
+}
 
 Holdings HeldAfterWarmUp() {
   void* const ctx = Init();

@@ -1,11 +1,12 @@
-// Tests of the plugin's ends and failures: the built library through its NET v12 table, over the software fabric.
+// Tests of the plugin's ends and failures: the built library through its NET v12 table, over the software
+// fabric.
 //
 //   FAULT_ROLE(Opens) { void* ctx = Init(); Wire wire = Connect(ctx, ctx); ... EXPECT_EQ(...); }
 //   TEST_F(FaultTest, Opens) { RunRole("Opens", {{"SLUICE_MAX_RECVS", "8"}}); }
 //
-// The plugin reads its environment once per process and keeps its devices to the end of it; so each test is a role, run by
-// this program again in a process of its own, and the fixture checks that nothing of the fabric stays behind. Expectations
-// that a role does not meet fail the test.
+// The plugin reads its environment once per process and keeps its devices to the end of it; so each test is a
+// role, run by this program again in a process of its own, and the fixture checks that nothing of the fabric
+// stays behind. Expectations that a role does not meet fail the test.
 //
 // Threads: a role may call from several; Lines and the counters are for any thread.
 #pragma once
@@ -104,12 +105,13 @@ NcclResult Irecv(void* comm, Buffer& buffer, size_t bytes, int tag, void** reque
 // One message of `bytes`, checked byte by byte.
 void Transfer(const Wire& wire, size_t bytes, int tag = 0);
 
-// The error that a receiver or sender meets when it goes on: calls until one fails. kSuccess: none within patience.
+// The error that a receiver or sender meets when it goes on: calls until one fails. kSuccess: none within
+// patience.
 NcclResult FirstErrorOfReceiver(void* recv, Buffer& buffer);
 NcclResult FirstErrorOfSender(void* send, Buffer& buffer);
 
-// What a process holds. Devices, the event thread and the set-up listener stay for the life of a process: take the start
-// after one communicator has come and gone.
+// What a process holds. Devices, the event thread and the set-up listener stay for the life of a process:
+// take the start after one communicator has come and gone.
 struct Holdings {
   int descriptors = 0;
   Census objects;

@@ -61,7 +61,9 @@ Census LiveObjects() {
           completion_queues.load(), receive_queues.load(), queue_pairs.load()};
 }
 
-int QueuePairsMade() { return queue_pairs_made.load(); }
+int QueuePairsMade() {
+  return queue_pairs_made.load();
+}
 
 void FailAfter(VerbsCall call, int successes, int error) {
   Plan& plan = plans[static_cast<size_t>(call)];
@@ -75,10 +77,10 @@ using namespace sluice::fault;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define NEXT(name) static auto* const next = Next<decltype(::name)>(#name)
-#define FAIL_AS_PLANNED(call)                        \
+#define FAIL_AS_PLANNED(call)                       \
   if (const int error = Planned(VerbsCall::call)) { \
-    errno = error;                                   \
-    return nullptr;                                  \
+    errno = error;                                  \
+    return nullptr;                                 \
   }
 
 EXPORT ibv_context* ibv_open_device(ibv_device* device) {
@@ -103,7 +105,8 @@ EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) 
   FAIL_AS_PLANNED(kRegMr)
   return Counted(next(pd, address, length, access), regions);
 }
-EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned int access) {
+EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                                unsigned int access) {
   NEXT(ibv_reg_mr_iova2);
   FAIL_AS_PLANNED(kRegMr)
   return Counted(next(pd, address, length, iova, access), regions);
@@ -112,7 +115,8 @@ EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   NEXT(ibv_dereg_mr);
   return Uncounted(next(mr), regions);
 }
-EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector) {
+EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                             int vector) {
   NEXT(ibv_create_cq);
   FAIL_AS_PLANNED(kCreateCq)
   return Counted(next(context, cqe, cq_context, channel, vector), completion_queues);

@@ -1,11 +1,12 @@
-// Counts the verbs objects of this process, and makes chosen calls fail, without the plugin's or the device's help.
+// Counts the verbs objects of this process, and makes chosen calls fail, without the plugin's or the device's
+// help.
 //
 //   const Census before = LiveObjects();
 //   FailNext(VerbsCall::kModifyToRtr, ENETUNREACH);          // the next such call answers that, once
 //   FailAfter(VerbsCall::kRegMr, 1, ENOMEM);                 // one succeeds first
 //
-// The definitions stand in the test program, where the dynamic linker looks before libibverbs; they forward. The program
-// must export them (ENABLE_EXPORTS).
+// The definitions stand in the test program, where the dynamic linker looks before libibverbs; they forward.
+// The program must export them (ENABLE_EXPORTS).
 //
 // Threads: any.
 #pragma once
@@ -29,8 +30,19 @@ Census LiveObjects();
 // Queue pairs made since the process began.
 int QueuePairsMade();
 
-enum class VerbsCall { kOpenDevice, kRegMr, kCreateCq, kCreateSrq, kCreateQp, kModifyToRtr, kModifyToRts, kCount };
+enum class VerbsCall {
+  kOpenDevice,
+  kRegMr,
+  kCreateCq,
+  kCreateSrq,
+  kCreateQp,
+  kModifyToRtr,
+  kModifyToRts,
+  kCount
+};
 void FailAfter(VerbsCall call, int successes, int error);
-inline void FailNext(VerbsCall call, int error) { FailAfter(call, 0, error); }
+inline void FailNext(VerbsCall call, int error) {
+  FailAfter(call, 0, error);
+}
 
 }  // namespace sluice::fault

@@ -1,5 +1,5 @@
-// Hostile bytes for every frame of the link: nothing crashes, nothing is allocated beyond the frame's size, and whatever is
-// accepted means the same when it is written again.
+// Hostile bytes for every frame of the link: nothing crashes, nothing is allocated beyond the frame's size,
+// and whatever is accepted means the same when it is written again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,7 +87,8 @@ void Mutate(std::mt19937& random, Bytes& bytes) {
         bytes.resize(at);
         break;
       case 3:
-        bytes.insert(bytes.begin() + static_cast<ptrdiff_t>(at), random() % 40, static_cast<std::byte>(random()));
+        bytes.insert(bytes.begin() + static_cast<ptrdiff_t>(at), random() % 40,
+                     static_cast<std::byte>(random()));
         break;
       case 4:
         if (!bytes.empty()) bytes.erase(bytes.begin() + static_cast<ptrdiff_t>(at));
@@ -103,7 +104,8 @@ void Mutate(std::mt19937& random, Bytes& bytes) {
 
 template <typename Frame>
 class FrameFuzzTest : public testing::Test {};
-using Frames = testing::Types<HelloFrame, HelloOkFrame, PathFrame, PathIdFrame, OpenFrame, ConnFrame, CloseFrame, TextFrame>;
+using Frames = testing::Types<HelloFrame, HelloOkFrame, PathFrame, PathIdFrame, OpenFrame, ConnFrame,
+                              CloseFrame, TextFrame>;
 TYPED_TEST_SUITE(FrameFuzzTest, Frames);
 
 TYPED_TEST(FrameFuzzTest, RandomBytes) {
@@ -144,7 +146,8 @@ TYPED_TEST(FrameFuzzTest, EveryTruncationIsRefused) {
   for (int round = 0; round < 50; ++round) {
     const Bytes bytes = Encode(Sample<TypeParam>(random));
     for (size_t size = 0; size < bytes.size(); ++size) {
-      EXPECT_FALSE(Decode<TypeParam>(std::span(bytes).first(size)).has_value()) << size << " of " << bytes.size();
+      EXPECT_FALSE(Decode<TypeParam>(std::span(bytes).first(size)).has_value())
+          << size << " of " << bytes.size();
     }
     Bytes longer = bytes;
     longer.push_back(std::byte{0});

@@ -1,5 +1,6 @@
-// A peer that has the secret and lies: every frame of the set-up, random and mutated, to the accepting and to the connecting
-// side. Both end the link or answer with an error; the process lives, serves others, and keeps nothing.
+// A peer that has the secret and lies: every frame of the set-up, random and mutated, to the accepting and to
+// the connecting side. Both end the link or answer with an error; the process lives, serves others, and keeps
+// nothing.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -231,7 +232,9 @@ FAULT_ROLE(LyingSender) {
 
 class LyingPeerTest : public FaultTest, public testing::WithParamInterface<int> {};
 
-TEST_P(LyingPeerTest, Sender) { RunRole("LyingSender", {{"SLUICE_TEST_SEED", std::to_string(GetParam())}}); }
+TEST_P(LyingPeerTest, Sender) {
+  RunRole("LyingSender", {{"SLUICE_TEST_SEED", std::to_string(GetParam())}});
+}
 
 FAULT_ROLE(LyingReceiver) {
   const Holdings start = HeldAfterWarmUp();
@@ -247,7 +250,8 @@ FAULT_ROLE(LyingReceiver) {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
-  SOFT_CHECK(bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 && ::listen(server, 16) == 0 &&
+  SOFT_CHECK(bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+             ::listen(server, 16) == 0 &&
              getsockname(server, reinterpret_cast<sockaddr*>(&address), &length) == 0);
   target.port = ntohs(address.sin_port);
   memcpy(target.address.data(), &address.sin_addr, 4);

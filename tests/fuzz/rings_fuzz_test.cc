@@ -1,5 +1,6 @@
-// What a peer writes by RDMA: clear-to-send entries in the sender's ring, immediate data at the receiver. Whatever the bytes,
-// the other end reports an error or ignores them; it never crashes, and never touches memory that it was not given.
+// What a peer writes by RDMA: clear-to-send entries in the sender's ring, immediate data at the receiver.
+// Whatever the bytes, the other end reports an error or ignores them; it never crashes, and never touches
+// memory that it was not given.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -100,7 +101,8 @@ TEST_F(RingsFuzzTest, ClearToSendEntries) {
     for (uint32_t i = 0; i < kSlots * connection.max_recvs; ++i) {
       CtsEntry& entry = connection.cts_ring[i];
       if (round % 3 == 0) {
-        for (size_t at = 0; at < sizeof(entry); ++at) reinterpret_cast<std::byte*>(&entry)[at] = static_cast<std::byte>(random());
+        for (size_t at = 0; at < sizeof(entry); ++at)
+          reinterpret_cast<std::byte*>(&entry)[at] = static_cast<std::byte>(random());
       }
     }
     CtsEntry& head = const_cast<CtsEntry&>(connection.head[0]);
@@ -137,11 +139,13 @@ TEST_F(RingsFuzzTest, ClearToSendEntries) {
     const size_t bytes = random() % 3 == 0 ? from_.size() : random() % 2000;
     const Attempt<Request> attempt = send_->Isend(from_.data(), bytes, 7, from_memory_, nullptr);
     if (attempt.value() != nullptr) {
-      // It was posted: done, or an error of the network. An immediate that nobody waits for fails the path at the receiver.
+      // It was posted: done, or an error of the network. An immediate that nobody waits for fails the path at
+      // the receiver.
       ASSERT_TRUE(Until([&] {
         const TestOutcome outcome = attempt.value()->Test(nullptr);
         return outcome.done || outcome.error != nullptr;
-      })) << "round " << round;
+      })) << "round "
+          << round;
     }
     Disconnect();
     Connect();
@@ -153,7 +157,8 @@ TEST_F(RingsFuzzTest, ImmediateData) {
   std::mt19937 random(6);
   // What the receiver has open: one group of two buffers at slot 0, one chunk each.
   for (int round = 0; round < 60; ++round) {
-    const ReceiveBuffer buffers[2] = {{to_.data(), 1000, 1, to_memory_}, {to_.data() + 4096, 1000, 2, to_memory_}};
+    const ReceiveBuffer buffers[2] = {{to_.data(), 1000, 1, to_memory_},
+                                      {to_.data() + 4096, 1000, 2, to_memory_}};
     const Attempt<Request> receiving = recv_->Irecv(buffers);
     ASSERT_NE(receiving.value(), nullptr);
     const uint16_t index = receiver().index;
@@ -163,7 +168,8 @@ TEST_F(RingsFuzzTest, ImmediateData) {
         immediates = {static_cast<uint32_t>(random())};
         break;
       case 1:  // no such connection
-        immediates = {Immediate::Pack(ImmKind::kSingle, 0, static_cast<uint16_t>(index + 1 + random() % 1000), 0)};
+        immediates = {
+            Immediate::Pack(ImmKind::kSingle, 0, static_cast<uint16_t>(index + 1 + random() % 1000), 0)};
         break;
       case 2:  // a slot that is not open
         immediates = {Immediate::Pack(ImmKind::kSingle, 5, index, 0)};
@@ -178,10 +184,12 @@ TEST_F(RingsFuzzTest, ImmediateData) {
         immediates = {Immediate::Pack(ImmKind::kLast, 0, index, 1)};
         break;
       case 6:  // more chunks than granted
-        immediates = {Immediate::Pack(ImmKind::kChunk, 0, index, 0), Immediate::Pack(ImmKind::kChunk, 0, index, 0)};
+        immediates = {Immediate::Pack(ImmKind::kChunk, 0, index, 0),
+                      Immediate::Pack(ImmKind::kChunk, 0, index, 0)};
         break;
       default:  // the same message twice
-        immediates = {Immediate::Pack(ImmKind::kSingle, 0, index, 0), Immediate::Pack(ImmKind::kSingle, 0, index, 0)};
+        immediates = {Immediate::Pack(ImmKind::kSingle, 0, index, 0),
+                      Immediate::Pack(ImmKind::kSingle, 0, index, 0)};
     }
     alignas(64) static ControlQueue nobody;
     {
