@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "plugin/transport/frames.h"
@@ -392,7 +393,8 @@ FAULT_ROLE(Strangers) {
   expect_line("closed");
   {
     Stranger talks_http(handle);
-    talks_http.Say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 37);
+    constexpr std::string_view request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    talks_http.Say(request.data(), request.size());
     talks_http.ExpectClosed();
   }
   expect_line("exceeds 4096");
