@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "plugin/abi/tables.h"
 #include "plugin/log.h"
 #include "tests/abi/fake_net.h"
+#include "tests/abi/versions.h"
 
 namespace sluice {
 namespace {
@@ -45,69 +45,13 @@ std::vector<std::string> LinesOf(int level) {
   return texts;
 }
 
-// One version: its table, and its calls under one signature.
-template <int kVersion, typename TableType, typename PropertiesType, const TableType& kTable>
-struct Version {
-  using Table = TableType;
-  using Properties = PropertiesType;
-  static constexpr int kNumber = kVersion;
-  static constexpr bool kPerCommunicator = kVersion >= 11;
-  static constexpr bool kIntSizes = kVersion < 9;
-  using Size = std::conditional_t<kIntSizes, int, size_t>;
-
-  static const Table& net() { return kTable; }
-
-  static NcclResult Init(void** ctx, nccl::NetCommConfig* config = nullptr, DebugLogger logger = &Record) {
-    if constexpr (kPerCommunicator) {
-      return net().init(ctx, 42, config, logger, nullptr);
-    } else if constexpr (kVersion == 10) {
-      return net().init(logger, nullptr);
-    } else {
-      return net().init(logger);
-    }
-  }
-  static NcclResult Listen(void* ctx, int dev, void* handle, void** comm) {
-    if constexpr (kPerCommunicator) {
-      return net().listen(ctx, dev, handle, comm);
-    } else {
-      return net().listen(dev, handle, comm);
-    }
-  }
-  static NcclResult Connect(void* ctx, int dev, void* handle, void** comm,
-                            nccl::NetDeviceHandle** device_handle, nccl::NetCommConfig* config = nullptr) {
-    if constexpr (kPerCommunicator) {
-      return net().connect(ctx, dev, handle, comm, device_handle);
-    } else if constexpr (kVersion == 10) {
-      return net().connect(dev, config, handle, comm, device_handle);
-    } else {
-      return net().connect(dev, handle, comm, device_handle);
-    }
-  }
-  static NcclResult Isend(void* comm, void* data, Size size, int tag, void* mhandle, void* phandle,
-                          void** request) {
-    if constexpr (kVersion >= 10) {
-      return net().isend(comm, data, size, tag, mhandle, phandle, request);
-    } else {
-      return net().isend(comm, data, size, tag, mhandle, request);
-    }
-  }
-  static NcclResult Irecv(void* comm, int n, void** data, Size* sizes, int* tags, void** mhandles,
-                          void** request) {
-    if constexpr (kVersion >= 10) {
-      return net().irecv(comm, n, data, sizes, tags, mhandles, nullptr, request);
-    } else {
-      return net().irecv(comm, n, data, sizes, tags, mhandles, request);
-    }
-  }
-};
-
 template <typename V>
 class TablesTest : public testing::Test {
  protected:
   void SetUp() override {
     fake::Reset();
     g_lines.clear();
-    ASSERT_EQ(V::Init(&ctx_), nccl::kSuccess);
+    ASSERT_EQ(V::Init(&ctx_, nullptr, &Record), nccl::kSuccess);
     std::byte handle[nccl::kNetHandleBytes];
     ASSERT_EQ(V::Listen(ctx_, 1, handle, &listen_), nccl::kSuccess);
     ASSERT_EQ(V::Connect(ctx_, 1, handle, &send_, nullptr), nccl::kSuccess);
@@ -124,12 +68,6 @@ class TablesTest : public testing::Test {
   void* const junk_ = reinterpret_cast<void*>(0x1);  // what NCCL leaves in an output
 };
 
-using Versions = testing::Types<Version<7, nccl::NetV7, nccl::NetPropertiesV7, ncclNetPlugin_v7>,
-                                Version<8, nccl::NetV8, nccl::NetPropertiesV8, ncclNetPlugin_v8>,
-                                Version<9, nccl::NetV9, nccl::NetPropertiesV9, ncclNetPlugin_v9>,
-                                Version<10, nccl::NetV10, nccl::NetPropertiesV10, ncclNetPlugin_v10>,
-                                Version<11, nccl::NetV11, nccl::NetPropertiesV11, ncclNetPlugin_v11>,
-                                Version<12, nccl::NetV12, nccl::NetPropertiesV12, ncclNetPlugin_v12>>;
 TYPED_TEST_SUITE(TablesTest, Versions);
 
 TYPED_TEST(TablesTest, EveryMemberIsThere) {
@@ -440,12 +378,12 @@ TYPED_TEST(TablesTest, TrafficClassOfTheCommunicator) {
   nccl::NetCommConfig config{106};
   if constexpr (TypeParam::kPerCommunicator) {
     void* ctx = nullptr;
-    ASSERT_EQ(TypeParam::Init(&ctx, &config), nccl::kSuccess);
+    ASSERT_EQ(TypeParam::Init(&ctx, &config, &Record), nccl::kSuccess);
     EXPECT_EQ(ctx, &this->fake().context);
     EXPECT_EQ(this->fake().traffic_class, 106);
-    ASSERT_EQ(TypeParam::Init(&ctx, nullptr), nccl::kSuccess);
+    ASSERT_EQ(TypeParam::Init(&ctx, nullptr, &Record), nccl::kSuccess);
     EXPECT_EQ(this->fake().traffic_class, -1);
-    EXPECT_EQ(TypeParam::Init(nullptr, &config), nccl::kInvalidArgument);
+    EXPECT_EQ(TypeParam::Init(nullptr, &config, &Record), nccl::kInvalidArgument);
   } else {
     std::byte handle[nccl::kNetHandleBytes];
     void* comm = nullptr;
@@ -545,7 +483,8 @@ TYPED_TEST(TablesTest, HostWithoutDevices) {
   g_lines.clear();
   void* ctx = nullptr;
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(TypeParam::Init(&ctx), TypeParam::kPerCommunicator ? nccl::kSuccess : nccl::kInternalError);
+    EXPECT_EQ(TypeParam::Init(&ctx, nullptr, &Record),
+              TypeParam::kPerCommunicator ? nccl::kSuccess : nccl::kInternalError);
   }
   EXPECT_THAT(LinesOf(nccl::kLogWarn), IsEmpty());
   int count = -1;
@@ -555,14 +494,14 @@ TYPED_TEST(TablesTest, HostWithoutDevices) {
     EXPECT_THAT(LinesOf(nccl::kLogInfo), testing::Contains(HasSubstr("no usable RDMA device")));
   }
   this->fake().device_count = 1;  // as after a hot plug: an earlier failure leaves nothing behind
-  EXPECT_EQ(TypeParam::Init(&ctx), nccl::kSuccess);
+  EXPECT_EQ(TypeParam::Init(&ctx, nullptr, &Record), nccl::kSuccess);
   EXPECT_EQ(TypeParam::net().devices(nullptr), nccl::kInvalidArgument);
 }
 
 TYPED_TEST(TablesTest, FailedInitHandsOutNoContext) {
   this->fake().error = InvalidArgument("NCCL_IB_TIMEOUT=99 is out of range 1..31");
   void* ctx = this->junk_;
-  EXPECT_EQ(TypeParam::Init(&ctx), nccl::kInvalidArgument);
+  EXPECT_EQ(TypeParam::Init(&ctx, nullptr, &Record), nccl::kInvalidArgument);
   if constexpr (TypeParam::kPerCommunicator) {
     EXPECT_EQ(ctx, nullptr);
   }
@@ -572,7 +511,7 @@ TYPED_TEST(TablesTest, ExceptionsStayInside) {
   this->fake().out_of_memory = true;
   std::byte handle[nccl::kNetHandleBytes];
   void* out = this->junk_;
-  EXPECT_EQ(TypeParam::Init(&out), nccl::kSystemError);
+  EXPECT_EQ(TypeParam::Init(&out, nullptr, &Record), nccl::kSystemError);
   out = this->junk_;
   EXPECT_EQ(TypeParam::Listen(this->ctx_, 0, handle, &out), nccl::kSystemError);
   EXPECT_EQ(out, nullptr);
