@@ -1,10 +1,14 @@
 # `sluice perf` as a program: over a toy plugin that fails on demand, and over the Sluice plugin on the software fabric.
+set(perf_timeout_s 600)
+if(SLUICE_SANITIZE)
+  set(perf_timeout_s 1800)
+endif()
 add_library(perf_toy_plugin MODULE perf_toy_plugin.cc)
 
-sluice_test(NAME perf_toy_test SOURCES perf_toy_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT 300)
+sluice_test(NAME perf_toy_test SOURCES perf_toy_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT ${perf_timeout_s})
 add_dependencies(perf_toy_test sluice perf_toy_plugin)
 
 if(TARGET sluice_plugin)
-  sluice_test(NAME perf_soft_test SOURCES perf_soft_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT 600)
+  sluice_test(NAME perf_soft_test SOURCES perf_soft_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT ${perf_timeout_s})
   add_dependencies(perf_soft_test sluice sluice_plugin sluice_soft_verbs sluice_fabric)
 endif()

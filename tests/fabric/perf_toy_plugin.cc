@@ -29,6 +29,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,7 +41,8 @@ namespace sluice::nccl {
 namespace {
 
 DebugLogger logger = nullptr;
-std::atomic<long> live_comms{0}, live_listeners{0}, live_regions{0}, live_requests{0}, live_contexts{0};
+std::atomic<long> live_comms{0}, live_regions{0}, live_contexts{0};
+std::atomic<bool> abandoned{false};  // a connection was closed with requests open: the job was aborted
 
 [[noreturn]] void Violation(const char* what) {
   fprintf(stderr, "perf_toy_plugin: the caller broke the rules: %s\n", what);
@@ -97,10 +100,13 @@ struct Comm {
   size_t slot = 0;
   size_t got = 0;
   std::thread::id user{};  // of the data path
+  std::vector<Request*> open{};
 };
 struct Listener {
   int fd = -1;
 };
+std::mutex listeners_mutex;
+std::set<Listener*> listeners;  // guarded by listeners_mutex
 
 void SetUp(int fd) {
   const int one = 1, bytes = 4 << 20;
@@ -217,8 +223,10 @@ NcclResult Listen(int, void* handle, void** comm) {
   fcntl(fd, F_SETFL, O_NONBLOCK);
   memset(handle, 0, kNetHandleBytes);
   memcpy(handle, &address, sizeof address);
-  *comm = new Listener{fd};
-  ++live_listeners;
+  Listener* listener = new Listener{fd};
+  *comm = listener;
+  std::lock_guard lock(listeners_mutex);
+  listeners.insert(listener);
   return kSuccess;
 }
 
@@ -260,15 +268,20 @@ NcclResult DeregMr(void*, void* mhandle) {
   return kSuccess;
 }
 NcclResult CloseComm(void* comm) {
-  close(static_cast<Comm*>(comm)->fd);
-  delete static_cast<Comm*>(comm);
+  Comm* c = static_cast<Comm*>(comm);
+  if (!c->open.empty()) abandoned = true;
+  for (Request* r : c->open) delete r;
+  close(c->fd);
+  delete c;
   --live_comms;
   return kSuccess;
 }
 NcclResult CloseListen(void* comm) {
-  close(static_cast<Listener*>(comm)->fd);
-  delete static_cast<Listener*>(comm);
-  --live_listeners;
+  Listener* listener = static_cast<Listener*>(comm);
+  std::lock_guard lock(listeners_mutex);
+  if (listeners.erase(listener) != 1) Violation("closeListen of something else");
+  close(listener->fd);
+  delete listener;
   return kSuccess;
 }
 
@@ -294,7 +307,7 @@ NcclResult Isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, v
   r->header = {bytes, tag};
   r->payload = static_cast<const char*>(data);
   c->queue.push_back(r);
-  ++live_requests;
+  r->comm->open.push_back(r);
   ProgressSend(c);
   *request = r;
   return kSuccess;
@@ -316,7 +329,7 @@ NcclResult Irecv(void* comm, int n, void** data, Size* sizes, int* tags, void** 
   }
   r->left = n;
   c->queue.push_back(r);
-  ++live_requests;
+  r->comm->open.push_back(r);
   ProgressRecv(c);
   *request = r;
   return kSuccess;
@@ -325,7 +338,7 @@ NcclResult Irecv(void* comm, int n, void** data, Size* sizes, int* tags, void** 
 NcclResult Iflush(void* comm, int, void**, int*, void**, void** request) {
   Request* r = new Request{.comm = static_cast<Comm*>(comm)};
   r->done = true;
-  ++live_requests;
+  r->comm->open.push_back(r);
   *request = r;
   return kSuccess;
 }
@@ -349,15 +362,21 @@ NcclResult Test(void* request, int* done, int* sizes) {
     if (r->n > 0 && Fault("extra_size") > 0) sizes[r->n] = 1;
     if (r->n > 0 && r->sizes[0] > 0 && Occurs("short_size", receives)) --sizes[0];
   }
+  r->comm->open.erase(std::find(r->comm->open.begin(), r->comm->open.end(), r));
   delete r;
-  --live_requests;
   return kSuccess;
 }
 
 NcclResult Finalize(void*) {
   if (--live_contexts != 0) return kSuccess;
-  // An aborted job leaves requests open, and connections that are half set up.
-  if (live_requests != 0 || live_listeners != 0) return kSuccess;
+  std::lock_guard lock(listeners_mutex);
+  const bool half_open = !listeners.empty();
+  for (Listener* listener : listeners) {
+    close(listener->fd);
+    delete listener;
+  }
+  listeners.clear();
+  if (abandoned || half_open) return kSuccess;  // what an aborted job leaves
   if (live_comms != 0) Violation("a connection is open at finalize");
   if (live_regions != 0) Violation("memory is registered at finalize");
   return kSuccess;

@@ -25,7 +25,7 @@ class LinesTest : public testing::TestWithParam<Proto> {};
 
 TEST_P(LinesTest, WhatIsPackedIsUnpacked) {
   for (size_t bytes : {0u, 1u, 4u, 8u, 12u, 120u, 124u, 1920u, 1924u, 32768u}) {
-    std::vector<std::byte> data(bytes), back(bytes + 256), wire(WireBytes(GetParam(), bytes) + 128);
+    std::vector<std::byte> data(bytes + 1), back(bytes + 256), wire(WireBytes(GetParam(), bytes) + 128);
     for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i * 131 + 7);
     PackLines(GetParam(), 41, data.data(), bytes, wire.data());
     EXPECT_TRUE(LinesReady(GetParam(), 41, wire.data(), WireBytes(GetParam(), bytes)));

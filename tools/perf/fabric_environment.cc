@@ -93,14 +93,6 @@ Result<FabricSetup> PrepareFabric(const Options& options, const std::string& ins
   }
   FabricSetup setup;
   if (kind == FabricKind::kVerbs) return setup;
-  const std::string directory = ProgramDirectory() + "/../lib/soft";
-  const std::string library = directory + "/libibverbs.so.1";
-  if (access(library.c_str(), R_OK) != 0) {
-    if (options.fabric == FabricKind::kAuto && options.topology.empty())
-      return setup;  // perhaps no verbs needed
-    return SystemError("the software fabric's " + library, errno, "build it, or use --fabric verbs");
-  }
-  setenv("SLUICE_FABRIC", instance.c_str(), 0);
   if (!options.topology.empty()) {
     const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
     if (!topology.ok()) return InvalidArgument("--topology " + topology.status().message());
@@ -109,6 +101,14 @@ Result<FabricSetup> PrepareFabric(const Options& options, const std::string& ins
     setenv("SLUICE_FABRIC_TOPOLOGY", is_file ? absolute : options.topology.c_str(), 1);
     if (!topology->on_demand) setup.rank_hosts = PlaceRanks(*topology, options.ranks);
   }
+  const std::string directory = ProgramDirectory() + "/../lib/soft";
+  const std::string library = directory + "/libibverbs.so.1";
+  if (access(library.c_str(), R_OK) != 0) {
+    if (options.fabric == FabricKind::kAuto && options.topology.empty())
+      return setup;  // perhaps no verbs needed
+    return SystemError("the software fabric's " + library, errno, "build it, or use --fabric verbs");
+  }
+  setenv("SLUICE_FABRIC", instance.c_str(), 0);
   const char* old = getenv("LD_LIBRARY_PATH");
   std::string path = directory;
   if (old != nullptr && *old != '\0') {
