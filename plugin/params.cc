@@ -75,12 +75,8 @@ Status CheckTogether(Params& params) {
   if (params.force_flush && params.gdr_flush_disable) {
     return InvalidArgument("SLUICE_FORCE_FLUSH=1 contradicts NCCL_GDR_FLUSH_DISABLE=1; unset one of them");
   }
-  if (params.admit_timeout_ms > params.connect_timeout_ms) {
-    return InvalidArgument(
-        "SLUICE_ADMIT_TIMEOUT_MS=" + std::to_string(params.admit_timeout_ms) +
-        " is above SLUICE_CONNECT_TIMEOUT_MS=" + std::to_string(params.connect_timeout_ms) +
-        "; lower the first or raise the second");
-  }
+  // A link that is admitted later than that is of no use to the connection behind it.
+  params.admit_timeout_ms = std::min(params.admit_timeout_ms, params.connect_timeout_ms);
   const auto overridden = [&](const char* winner, int winner_value, const char* loser, int loser_value) {
     if (winner_value < 0 || loser_value < 0 || winner_value == loser_value) return;
     params.notes.push_back(std::string(winner) + "=" + std::to_string(winner_value) + " wins over " + loser +

@@ -211,8 +211,8 @@ const ParamSpec kRegistry[] = {
         "Deadline of each step of set-up. After it the connection fails with the step and the peer."),
     SLUICE_NUMBER(
         "SLUICE_ADMIT_TIMEOUT_MS", admit_timeout_ms, 100, 3600000, 5000, "ms", "Sluice",
-        "How long a stranger may hold a TCP link without presenting the secret of a listener. Not above "
-        "SLUICE_CONNECT_TIMEOUT_MS."),
+        "How long a stranger may hold a TCP link without presenting the secret of a listener. Lowered to "
+        "SLUICE_CONNECT_TIMEOUT_MS where that is less."),
     // Accepted without effect.
     SLUICE_NO_EFFECT(
         "NCCL_IB_USE_INLINE", 0, 1, 0, "", "NCCL 2.8",

@@ -93,7 +93,8 @@ struct Connection {
   std::atomic<const Status*> error{nullptr};
   Status failure;  // written once, before `error`
   uint32_t open_requests = 0;
-  bool closed = false;       // by NCCL
+  std::atomic<bool> closed{false};  // by NCCL; written under the engine's lock
+  bool close_done = false;   // event thread: and the event thread has dealt with it
   bool peer_closed = false;  // CLOSE seen
   uint16_t index = 0;        // chosen by R
   uint32_t max_recvs = 1;

@@ -68,11 +68,11 @@ void ReleaseTable(Engine& engine, void*& table) {
 
 // The rings of a connection may be reused once neither end can write them.
 void ReleaseIfDead(SendConnection& connection) {
-  if (connection.closed && (connection.peer_closed || connection.path->stopped)) ReleaseTable(*connection.engine, connection.table);
+  if (connection.close_done && (connection.peer_closed || connection.path->stopped)) ReleaseTable(*connection.engine, connection.table);
 }
 
 void ReleaseIfDead(RecvConnection& connection) {
-  if (!connection.closed || !(connection.peer_closed || connection.path->stopped)) return;
+  if (!connection.close_done || !(connection.peer_closed || connection.path->stopped)) return;
   if (connection.table != nullptr) connection.engine->taken_indices.erase(connection.index);
   ReleaseTable(*connection.engine, connection.table);
 }
@@ -164,6 +164,7 @@ void DrainStep(Path& path, int steps_left) {
 }
 
 void OnClosed(SendConnection& connection) {
+  connection.close_done = true;
   Engine& engine = *connection.engine;
   OutPath& path = *connection.path;
   {
@@ -178,6 +179,7 @@ void OnClosed(SendConnection& connection) {
 }
 
 void OnClosed(RecvConnection& connection) {
+  connection.close_done = true;
   Engine& engine = *connection.engine;
   InPath& path = *connection.path;
   {

@@ -453,8 +453,8 @@ TEST_F(FaultTest, MarksOutOfRangeAreRefused) {
   for (const MarkCase& c :
        {MarkCase{{{"NCCL_IB_SL", "16"}}, "NCCL_IB_SL"}, MarkCase{{{"NCCL_IB_SL", "135"}}, "NCCL_IB_SL"},
         MarkCase{{{"NCCL_IB_TC", "256"}}, "NCCL_IB_TC"}, MarkCase{{{"NCCL_IB_TC", "300"}}, "NCCL_IB_TC"},
-        MarkCase{{{"SLUICE_TEST_COMM_CLASS", "256"}}, "256"},
-        MarkCase{{{"SLUICE_TEST_COMM_CLASS", "300"}}, "300"}}) {
+        MarkCase{{{"SLUICE_TEST_COMM_CLASS", "256"}}, "trafficClass 256"},
+        MarkCase{{{"SLUICE_TEST_COMM_CLASS", "300"}}, "trafficClass 300"}}) {
     SCOPED_TRACE(c.variables[0].first + "=" + c.variables[0].second);
     Variables variables = c.variables;
     variables.emplace_back("SLUICE_TEST_NAMES", c.marks);
