@@ -359,7 +359,8 @@ void OnPending(EventLoop& loop, int admit_timeout_ms) {
     stranger.deadline = loop.After(std::chrono::milliseconds(admit_timeout_ms), [&loop, id] {
       const auto late = server->strangers.find(id);
       if (late != server->strangers.end()) late->second.deadline = 0;
-      DropStranger(loop, id, "no secret in time (SLUICE_ADMIT_TIMEOUT_MS)");
+      // This thread may be late itself: what the stranger has sent meanwhile is read before the verdict.
+      loop.Post([&loop, id] { DropStranger(loop, id, "no secret in time (SLUICE_ADMIT_TIMEOUT_MS)"); });
     });
     const Status started = stranger.link->Start([&loop, id](FrameType type, std::span<const std::byte> payload) { return Admit(loop, id, type, payload); },
                                                 [&loop, id](const Status& cause) { DropStranger(loop, id, cause.message()); });
