@@ -239,7 +239,7 @@ acceleration=tcg,thread=multi
 setpriv --pdeathsig KILL timeout --foreground -k 5 "$timeout_s" setpriv --pdeathsig KILL \
   qemu-system-x86_64 -accel "$acceleration" -cpu max,la57=off -smp "$cpus" -m "$memory_mib" \
   -kernel "${root}boot/vmlinuz-$version" -initrd "$image" \
-  -append "console=ttyS0 quiet panic=-1 sysrq_always_enabled=1 mitigations=off nokaslr tsc=reliable no_timer_check audit=0 apparmor=0" \
+  -append "console=ttyS0 quiet panic=-1 sysrq_always_enabled=1 mitigations=off nokaslr no_timer_check audit=0 apparmor=0" \
   -nodefaults -display none -no-reboot -nic none -serial "file:$work/console" \
   -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
   -virtfs "local,path=$work/job,mount_tag=job,security_model=none,readonly=on" \
@@ -260,6 +260,7 @@ wait
 if [ -s "$work/status" ]; then
   exit "$(head -1 "$work/status")"
 elif [ "$qemu_status" = 124 ] || [ "$qemu_status" = 137 ]; then
+  tail -n 20 "$work/console" | tr -d '\r' >&2
   echo "$PROGRAM: stopped after $timeout_s s: raise it with --timeout" >&2
   exit 124
 else

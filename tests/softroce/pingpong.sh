@@ -7,13 +7,13 @@ port=18600
 for pair in "rxe0 rxe0" "rxe0 rxe1" "rxe1 rxe0" "rxe1 rxe1"; do
   read -r server client <<<"$pair"
   port=$((port + 1))
-  ibv_rc_pingpong -d "$server" -g 1 -p "$port" -n 200 -c -e >"$out/server" 2>&1 &
+  echo "$client -> $server"
+  ibv_rc_pingpong -d "$server" -g 1 -p "$port" -n 100 -c >"$out/server" 2>&1 &
   pid=$!
   until ss -Hltn "sport = :$port" | grep -q .; do
     kill -0 "$pid" || { cat "$out/server" && exit 1; }
   done
-  echo "$client -> $server"
-  ibv_rc_pingpong -d "$client" -g 1 -p "$port" -n 200 -c -e 127.0.0.1
+  ibv_rc_pingpong -d "$client" -g 1 -p "$port" -n 100 -c 127.0.0.1
   wait "$pid" || { cat "$out/server" && exit 1; }
 done
 
