@@ -1,6 +1,6 @@
 #!/bin/bash
 # overhead.sh [PLUGIN.so] [measure.py options]: instructions per message of a NCCL net plugin (default: the release build of
-# Sluice), measured with callgrind over a verbs library that completes every request at once. Needs no NIC; takes two minutes.
+# Sluice), measured with callgrind over a verbs library that completes every request at once. Needs no NIC; all tables take six minutes.
 #   scripts/overhead.sh                                  tables of all cases
 #   scripts/overhead.sh PLUGIN.so --case --size 8        one case: functions, library calls, cost of each API call
 # tests/overhead/README.md says how to read the result and lists the further options.

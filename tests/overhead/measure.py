@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Instructions per message of a NCCL net plugin, by object file.
 
-measure.py [--build DIR] [--env K=V ...] PLUGIN.so                              tables of all cases (90 s)
+measure.py [--build DIR] [--env K=V ...] PLUGIN.so                              tables of all cases (6 min)
 measure.py [--build DIR] [--env K=V ...] --case [--json] PLUGIN.so [plugbench arguments]   one case in detail
 """
 import argparse
