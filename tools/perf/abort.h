@@ -68,10 +68,14 @@ class JobState {
     std::lock_guard lock(mutex_);
     return activity_;
   }
+  // True while this rank can do nothing but wait until every other rank has come as far.
+  void SetWaitingForOthers(bool waiting) { waiting_for_others_.store(waiting, std::memory_order_relaxed); }
+  bool waiting_for_others() const { return waiting_for_others_.load(std::memory_order_relaxed); }
 
  private:
   mutable std::mutex mutex_;
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> waiting_for_others_{false};
   std::string cause_;
   int origin_ = -1;
   std::string activity_ = "starting";

@@ -149,6 +149,7 @@ Result<std::vector<std::string>> Bootstrap::AllGather(std::string_view mine) {
   Wake();
   std::string joined;
   {
+    job_->SetWaitingForOthers(true);
     std::unique_lock lock(mutex_);
     while (results_.empty()) {
       if (job_->aborted()) return job_->status();
@@ -157,6 +158,7 @@ Result<std::vector<std::string>> Bootstrap::AllGather(std::string_view mine) {
     joined = std::move(results_.front());
     results_.erase(results_.begin());
   }
+  job_->SetWaitingForOthers(false);
   return Split(joined, options_.world);
 }
 

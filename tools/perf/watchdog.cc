@@ -10,6 +10,7 @@
 namespace sluice::perf {
 namespace {
 constexpr std::chrono::seconds kGrace{10};
+constexpr std::chrono::seconds kPatience{2};  // of a rank that waits for others
 }
 
 Watchdog::Watchdog(JobState* job, int rank, std::chrono::duration<double> limit,
@@ -36,7 +37,7 @@ void Watchdog::Loop(std::chrono::steady_clock::time_point deadline, double limit
     changed_.wait_for(lock, std::chrono::milliseconds(100));
     if (stop_) return;
     const auto now = std::chrono::steady_clock::now();
-    if (!job_->aborted() && now >= deadline) {
+    if (!job_->aborted() && now >= deadline + (job_->waiting_for_others() ? kPatience : kPatience.zero())) {
       job_->Abort("timed out after " + std::to_string(static_cast<long>(limit_s)) + " s (--timeout) while " +
                       job_->activity(),
                   rank_);
