@@ -9,6 +9,10 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+
 namespace sluice::perf {
 namespace {
 
@@ -148,7 +152,7 @@ bool Coordinator::Greet(Stranger& stranger) {
   }
   Member& member = members_[hello.rank];
   if (member.joined)
-    return refuse("rank " + std::to_string(hello.rank) + " is in the job already; set RANK differently");
+    return refuse(absl::StrCat("rank ", hello.rank, " is in the job already; set RANK differently"));
   member.joined = true;
   member.host = hello.host;
   member.channel = std::move(stranger.channel);
@@ -190,8 +194,8 @@ void Coordinator::Lose(size_t rank, const std::string& how) {
   if (member.gone) return;
   member.gone = true;
   member.channel.Close();
-  AbortAll(static_cast<int>(rank), "rank " + std::to_string(rank) + " on " + member.host +
-                                       " ended without goodbye (killed or crashed): " + how);
+  AbortAll(static_cast<int>(rank), absl::StrCat("rank ", rank, " on ", member.host,
+                                                " ended without goodbye (killed or crashed): ", how));
 }
 
 void Coordinator::AnswerIfComplete() {
@@ -224,14 +228,15 @@ void Coordinator::AbortAll(int origin, const std::string& cause) {
 }
 
 std::string Coordinator::MissingRanks() const {
-  std::string list;
-  int missing = 0;
+  constexpr size_t kNamed = 8;
+  std::vector<size_t> missing;
   for (size_t r = 0; r < members_.size(); ++r) {
-    if (members_[r].joined) continue;
-    if (++missing <= 8) list += (list.empty() ? "rank " : ", ") + std::to_string(r);
+    if (!members_[r].joined) missing.push_back(r);
   }
-  if (missing > 8) list += " and " + std::to_string(missing - 8) + " more";
-  return list;
+  const auto named = absl::MakeConstSpan(missing).subspan(0, kNamed);
+  const size_t unnamed = missing.size() - named.size();
+  return absl::StrCat("rank ", absl::StrJoin(named, ", "),
+                      unnamed == 0 ? "" : absl::StrCat(" and ", unnamed, " more"));
 }
 
 }  // namespace sluice::perf

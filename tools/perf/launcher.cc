@@ -17,6 +17,7 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "tools/perf/socket.h"
 
 namespace sluice::perf {
@@ -179,8 +180,8 @@ void Launcher::SignalAll(int signal) {
 std::string Launcher::Cause() const {
   if (first_signalled_ >= 0) {
     const int signal = WTERMSIG(*children_[static_cast<size_t>(first_signalled_)].status);
-    return "rank " + std::to_string(first_signalled_) + ": ended by signal " + std::to_string(signal) + " (" +
-           strsignal(signal) + ")";
+    return absl::StrCat("rank ", first_signalled_, ": ended by signal ", signal, " (", strsignal(signal),
+                        ")");
   }
   const FailureRecord* best = nullptr;
   auto rank_of_kind = [](const FailureRecord& r) {
@@ -193,12 +194,12 @@ std::string Launcher::Cause() const {
   }
   if (best != nullptr) {
     const int rank = best->origin >= 0 ? best->origin : best->rank;
-    return "rank " + std::to_string(rank) + ": " + best->text;
+    return absl::StrCat("rank ", rank, ": ", best->text);
   }
   for (size_t r = 0; r < children_.size(); ++r) {
     const auto& status = children_[r].status;
     if (status.has_value() && WIFEXITED(*status) && WEXITSTATUS(*status) > 1) {
-      return "rank " + std::to_string(r) + ": ended with exit code " + std::to_string(WEXITSTATUS(*status));
+      return absl::StrCat("rank ", r, ": ended with exit code ", WEXITSTATUS(*status));
     }
   }
   return "";

@@ -7,11 +7,13 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace sluice::perf {
 namespace {
 constexpr std::chrono::seconds kGrace{10};
 constexpr std::chrono::seconds kPatience{2};  // of a rank that waits for others
-}
+}  // namespace
 
 Watchdog::Watchdog(JobState* job, int rank, std::chrono::duration<double> limit,
                    std::function<void()> last_words)
@@ -38,8 +40,8 @@ void Watchdog::Loop(std::chrono::steady_clock::time_point deadline, double limit
     if (stop_) return;
     const auto now = std::chrono::steady_clock::now();
     if (!job_->aborted() && now >= deadline + (job_->waiting_for_others() ? kPatience : kPatience.zero())) {
-      job_->Abort("timed out after " + std::to_string(static_cast<long>(limit_s)) + " s (--timeout) while " +
-                      job_->activity(),
+      job_->Abort(absl::StrCat("timed out after ", static_cast<long>(limit_s), " s (--timeout) while ",
+                               job_->activity()),
                   rank_);
     }
     if (!job_->aborted()) continue;
