@@ -33,11 +33,21 @@ void Status::Unref() {
   if (rep_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete rep_;
 }
 
-Status InvalidArgument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
-Status InvalidUsage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
-Status SystemError(std::string message) { return {Code::kSystem, std::move(message)}; }
-Status InternalError(std::string message) { return {Code::kInternal, std::move(message)}; }
-Status RemoteError(std::string message) { return {Code::kRemote, std::move(message)}; }
+Status InvalidArgument(std::string message) {
+  return {Code::kInvalidArgument, std::move(message)};
+}
+Status InvalidUsage(std::string message) {
+  return {Code::kInvalidUsage, std::move(message)};
+}
+Status SystemError(std::string message) {
+  return {Code::kSystem, std::move(message)};
+}
+Status InternalError(std::string message) {
+  return {Code::kInternal, std::move(message)};
+}
+Status RemoteError(std::string message) {
+  return {Code::kRemote, std::move(message)};
+}
 
 Status SystemError(std::string_view what, int error, std::string_view remedy) {
   char buffer[128] = "";

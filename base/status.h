@@ -39,7 +39,8 @@ class [[nodiscard]] Status {
     return *this;
   }
   ~Status() {
-    if (rep_ != nullptr) [[unlikely]] Unref();
+    if (rep_ != nullptr) [[unlikely]]
+      Unref();
   }
 
   static Status Ok() { return {}; }
@@ -74,7 +75,7 @@ Status RemoteError(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return status_.ok(); }
@@ -91,10 +92,11 @@ class [[nodiscard]] Result {
 };
 
 // Returns from the enclosing function when `expression` is a Status that is not ok.
-#define SLUICE_RETURN_IF_ERROR(expression)                          \
-  do {                                                              \
-    ::sluice::Status sluice_status_ = (expression);                 \
-    if (!sluice_status_.ok()) [[unlikely]] return sluice_status_; \
+#define SLUICE_RETURN_IF_ERROR(expression)          \
+  do {                                              \
+    ::sluice::Status sluice_status_ = (expression); \
+    if (!sluice_status_.ok()) [[unlikely]]          \
+      return sluice_status_;                        \
   } while (0)
 
 }  // namespace sluice

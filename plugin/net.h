@@ -6,9 +6,9 @@
 //   if (sent.error()) return Fail(*sent.error());
 //   *request = sent.value();              // null: not now, call again
 //
-// Threads (NCCL 2.19 to 2.30, see docs/architecture.md): Listen, Connect, Accept, RegMr, DeregMr and Close come from the
-// proxy service thread, Isend, Irecv, Test and Iflush from the progress thread, everything from one thread during
-// bootstrap. Any mix is safe; the mix above takes no lock in Isend, Irecv, Test and Iflush.
+// Threads (NCCL 2.19 to 2.30, see docs/architecture.md): Listen, Connect, Accept, RegMr, DeregMr and Close
+// come from the proxy service thread, Isend, Irecv, Test and Iflush from the progress thread, everything from
+// one thread during bootstrap. Any mix is safe; the mix above takes no lock in Isend, Irecv, Test and Iflush.
 #pragma once
 
 #include <array>
@@ -22,15 +22,16 @@
 
 namespace sluice {
 
-inline constexpr size_t kHandleBytes = 128;        // NCCL_NET_HANDLE_MAXSIZE
-inline constexpr int kMaxGroup = 8;                // buffers of one grouped receive
-inline constexpr int kMaxOpenGroups = 32;          // open irecvs of one connection: NCCL_NET_MAX_REQUESTS
-inline constexpr int kMaxMergedPorts = 8;          // ports of one virtual device (NET v12; v11 and older see 4)
+inline constexpr size_t kHandleBytes = 128;  // NCCL_NET_HANDLE_MAXSIZE
+inline constexpr int kMaxGroup = 8;          // buffers of one grouped receive
+inline constexpr int kMaxOpenGroups = 32;    // open irecvs of one connection: NCCL_NET_MAX_REQUESTS
+inline constexpr int kMaxMergedPorts = 8;    // ports of one virtual device (NET v12; v11 and older see 4)
 inline constexpr size_t kMaxMessageBytes = 0x7fffffff;  // test() reports an int
 
 using ConnectionHandle = std::array<std::byte, kHandleBytes>;
 
-// A value, "call again" (empty), or an error. The Status belongs to the object that failed and lives as long as it.
+// A value, "call again" (empty), or an error. The Status belongs to the object that failed and lives as long
+// as it.
 template <typename T>
 class [[nodiscard]] Attempt {
  public:
@@ -78,7 +79,8 @@ struct CommConfig {
   int traffic_class = -1;  // -1: the user set none
 };
 
-// setNetAttr (NET v11+): bit masks over ncclFunc, algorithm and protocol; valid for the calling thread until the next call.
+// setNetAttr (NET v11+): bit masks over ncclFunc, algorithm and protocol; valid for the calling thread until
+// the next call.
 struct NetAttributes {
   uint32_t op = 0;
   uint32_t algo = 0;
@@ -88,7 +90,8 @@ struct NetAttributes {
 };
 
 // ncclDebugLogger_t without NCCL's types: level and flags as NCCL numbers them.
-using DebugLogger = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
+using DebugLogger = void (*)(int level, unsigned long flags, const char* file, int line, const char* format,
+                             ...);
 
 class MemoryHandle;  // one registration of one buffer on every port of a connection
 class Request;
@@ -107,7 +110,8 @@ class Request {
 // A connection as the sender sees it.
 class SendComm {
  public:
-  Attempt<Request> Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory, void* phandle) noexcept;
+  Attempt<Request> Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory,
+                         void* phandle) noexcept;
   Result<MemoryHandle*> RegMr(void* data, size_t bytes, MemoryKind kind);
   Result<MemoryHandle*> RegMrDmaBuf(void* data, size_t bytes, MemoryKind kind, uint64_t offset, int fd);
   Status DeregMr(MemoryHandle* memory);
@@ -142,16 +146,19 @@ class ListenComm {
   Status Close();
 };
 
-// One per communicator (v11+), or one for the process (v7 to v10, Global). Never freed: a call after Finalize is an error.
+// One per communicator (v11+), or one for the process (v7 to v10, Global). Never freed: a call after Finalize
+// is an error.
 class NetContext {
  public:
-  // Discovers the devices on first use. `logger` may be null. Never fails for a later communicator because of an earlier one.
+  // Discovers the devices on first use. `logger` may be null. Never fails for a later communicator because of
+  // an earlier one.
   static Result<NetContext*> Create(uint64_t comm_id, const CommConfig& config, DebugLogger logger);
   // The context that v7 to v10 share; created by the first call.
   static Result<NetContext*> Global(DebugLogger logger);
 
   Result<ListenComm*> Listen(int device, ConnectionHandle* handle);
-  // `handle` as Listen wrote it; keeps the number of the attempt between retries. `config` overrides the context's (v10), may be null.
+  // `handle` as Listen wrote it; keeps the number of the attempt between retries. `config` overrides the
+  // context's (v10), may be null.
   Attempt<SendComm> Connect(int device, ConnectionHandle* handle, const CommConfig* config);
   Status SetNetAttributes(const NetAttributes& attributes);
   // Returns within 100 ms; open connections are failed and reclaimed behind it.
@@ -161,7 +168,8 @@ class NetContext {
 // Process-wide, valid after the first NetContext exists.
 Result<int> DeviceCount();
 Result<NetProperties> DeviceProperties(int device);
-// Merges ports of equal link layer into a virtual device; returns its index. max_members: 4 up to NET v11, 8 from v12.
+// Merges ports of equal link layer into a virtual device; returns its index. max_members: 4 up to NET v11, 8
+// from v12.
 Result<int> MakeVirtualDevice(std::span<const int> members, int max_members);
 
 }  // namespace sluice

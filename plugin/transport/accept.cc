@@ -53,8 +53,8 @@ void DropStranger(EventLoop& loop, uint64_t id, const std::string& reason) {
   if (found == server->strangers.end()) return;
   if (found->second.deadline != 0) loop.Cancel(found->second.deadline);
   ++server->rejected;
-  SLUICE_INFO(kLogNet, "set-up link from %s closed: %s (%llu so far)", found->second.link->peer().c_str(), reason.c_str(),
-              static_cast<unsigned long long>(server->rejected));
+  SLUICE_INFO(kLogNet, "set-up link from %s closed: %s (%llu so far)", found->second.link->peer().c_str(),
+              reason.c_str(), static_cast<unsigned long long>(server->rejected));
   found->second.link->Close();
   // Its frame handler may be on the stack.
   auto dead = std::make_shared<std::unique_ptr<Link>>(std::move(found->second.link));
@@ -63,7 +63,8 @@ void DropStranger(EventLoop& loop, uint64_t id, const std::string& reason) {
 }
 
 Status BadFrame(const InLink& link, const char* name) {
-  return RemoteError("link from " + link.peer.host + ": malformed " + name + " frame; Sluice releases differ, install the same on all hosts");
+  return RemoteError("link from " + link.peer.host + ": malformed " + name +
+                     " frame; Sluice releases differ, install the same on all hosts");
 }
 
 void OnPath(InLink& link, const PathFrame& frame) {
@@ -72,15 +73,21 @@ void OnPath(InLink& link, const PathFrame& frame) {
     SLUICE_WARN("path from %s refused: %s", link.peer.host.c_str(), cause.message().c_str());
     link.link->Send(FrameType::kPathFail, TextFrame{frame.path, cause.message()});
   };
+  // Finalize has seen to the paths that there were: what came later would keep its queue pairs.
+  if (engine.finalizing) return refuse(InvalidUsage("the communicator was finalized there"));
   uint32_t queues = 0;
   for (const ClassFrame& service_class : frame.classes) {
-    if (service_class.sl > 15) return refuse(InvalidArgument("service level " + std::to_string(service_class.sl) + " is out of range 0 to 15"));
+    if (service_class.sl > 15)
+      return refuse(
+          InvalidArgument("service level " + std::to_string(service_class.sl) + " is out of range 0 to 15"));
     queues += service_class.queue_pairs;
   }
-  bool sound = !frame.pairs.empty() && frame.pairs.size() <= kMaxMergedPorts && queues > 0 && frame.stripes > 0 && frame.max_message_bytes >= kChunkAlignBytes &&
+  bool sound = !frame.pairs.empty() && frame.pairs.size() <= kMaxMergedPorts && queues > 0 &&
+               frame.stripes > 0 && frame.max_message_bytes >= kChunkAlignBytes &&
                frame.stripe_above_bytes > 0 && !link.paths.contains(frame.path);
   for (const PairFrame& pair : frame.pairs) {
-    sound = sound && pair.sender_port < link.peer.ports.size() && pair.receiver_port < engine.port_count && pair.data_qpns.size() == queues;
+    sound = sound && pair.sender_port < link.peer.ports.size() && pair.receiver_port < engine.port_count &&
+            pair.data_qpns.size() == queues;
   }
   if (!sound) return refuse(RemoteError("the PATH frame is inconsistent"));
   for (uint32_t i = 0; i < engine.port_count; ++i) {
@@ -95,8 +102,10 @@ void OnPath(InLink& link, const PathFrame& frame) {
   path.classes = frame.classes;
   path.stripes = frame.stripes;
   uint32_t port_limit = 0x80000000u;
-  for (uint32_t i = 0; i < engine.port_count; ++i) port_limit = std::min(port_limit, engine.ports[i].attributes.max_msg_sz);
-  path.max_message_bytes = std::min(frame.max_message_bytes, port_limit / kChunkAlignBytes * kChunkAlignBytes);
+  for (uint32_t i = 0; i < engine.port_count; ++i)
+    port_limit = std::min(port_limit, engine.ports[i].attributes.max_msg_sz);
+  path.max_message_bytes =
+      std::min(frame.max_message_bytes, port_limit / kChunkAlignBytes * kChunkAlignBytes);
   path.stripe_above_bytes = std::min<uint64_t>(frame.stripe_above_bytes, path.max_message_bytes);
   PathFrame answer = frame;
   [[maybe_unused]] const ssize_t got = getrandom(&answer.base_psn, sizeof(answer.base_psn), 0);
@@ -111,7 +120,8 @@ void OnPath(InLink& link, const PathFrame& frame) {
     pair.receiver_port = theirs.receiver_port;
     status = CreatePair(engine, false, queues, pair);
     if (!status.ok()) break;
-    status = ConnectPair(engine, path, pair, i, theirs, link.peer.ports[theirs.sender_port], answer.base_psn, frame.base_psn);
+    status = ConnectPair(engine, path, pair, i, theirs, link.peer.ports[theirs.sender_port], answer.base_psn,
+                         frame.base_psn);
     PairFrame& numbers = answer.pairs[i];
     numbers.mtu = static_cast<uint8_t>(pair.mtu);
     numbers.control_qpn = pair.control.number();
@@ -160,16 +170,21 @@ std::optional<uint16_t> TakeIndex(Engine& engine) {
 
 void OnOpen(InLink& link, const OpenFrame& frame) {
   Engine& engine = link.engine;
-  auto refuse = [&](const std::string& text) { link.link->Send(FrameType::kOpenFail, TextFrame{frame.sender_connection, text}); };
+  auto refuse = [&](const std::string& text) {
+    link.link->Send(FrameType::kOpenFail, TextFrame{frame.sender_connection, text});
+  };
   const auto listener = engine.listeners.find(frame.listen_id);
-  if (listener == engine.listeners.end()) return refuse("its listener was closed before the connection arrived");
+  if (listener == engine.listeners.end())
+    return refuse("its listener was closed before the connection arrived");
   if (!SameSecret(listener->second->secret, frame.secret)) return refuse("the secret of the handle is wrong");
   const auto found = link.paths.find(frame.path);
-  if (found == link.paths.end() || found->second->failed || found->second->closing) return refuse("path " + std::to_string(frame.path) + " is gone");
+  if (found == link.paths.end() || found->second->failed || found->second->closing)
+    return refuse("path " + std::to_string(frame.path) + " is gone");
   InPath& path = *found->second;
   const auto max_recvs = static_cast<uint32_t>(engine.params.max_recvs);
   if (frame.max_recvs != max_recvs) {
-    return refuse("SLUICE_MAX_RECVS is " + std::to_string(max_recvs) + " there and " + std::to_string(frame.max_recvs) + " here; set the same value on every rank");
+    return refuse("SLUICE_MAX_RECVS is " + std::to_string(max_recvs) + " there and " +
+                  std::to_string(frame.max_recvs) + " here; set the same value on every rank");
   }
   if (frame.rkeys.size() != link.peer.ports.size()) return refuse("the OPEN frame is inconsistent");
   Result<TablePool::Block> block = engine.tables.Take();
@@ -266,8 +281,8 @@ Status OnFrame(InLink& link, FrameType type, std::span<const std::byte> payload)
       if (found == link.paths.end()) return Status::Ok();
       for (const std::unique_ptr<Connection>& owned : link.engine.connections) {
         auto* connection = dynamic_cast<RecvConnection*>(owned.get());
-        if (connection != nullptr && connection->path == found->second && connection->index == frame->index && connection->table != nullptr &&
-            !connection->peer_closed) {
+        if (connection != nullptr && connection->path == found->second && connection->index == frame->index &&
+            connection->table != nullptr && !connection->peer_closed) {
           OnPeerClosed(*connection);
           break;
         }
@@ -288,7 +303,8 @@ Status OnFrame(InLink& link, FrameType type, std::span<const std::byte> payload)
       return Status::Ok();
     }
     default:
-      return RemoteError("link from " + link.peer.host + ": unexpected frame type " + std::to_string(static_cast<int>(type)) +
+      return RemoteError("link from " + link.peer.host + ": unexpected frame type " +
+                         std::to_string(static_cast<int>(type)) +
                          "; Sluice releases differ, install the same on all hosts");
   }
 }
@@ -302,16 +318,21 @@ Status Admit(EventLoop& loop, uint64_t id, FrameType type, std::span<const std::
     return Status::Ok();
   }
   Engine* engine = FindEngine(hello->receiver_uid);
-  const auto listener = engine == nullptr ? std::map<uint32_t, ListenState*>::iterator() : engine->listeners.find(hello->listen_id);
-  if (engine == nullptr || engine->finalizing || listener == engine->listeners.end() || !SameSecret(listener->second->secret, hello->secret)) {
-    const char* reason = engine == nullptr || engine->finalizing ? "the engine it asks for has ended" : "wrong or late secret";
+  const auto listener = engine == nullptr ? std::map<uint32_t, ListenState*>::iterator()
+                                          : engine->listeners.find(hello->listen_id);
+  if (engine == nullptr || engine->finalizing || listener == engine->listeners.end() ||
+      !SameSecret(listener->second->secret, hello->secret)) {
+    const char* reason =
+        engine == nullptr || engine->finalizing ? "the engine it asks for has ended" : "wrong or late secret";
     stranger->second.link->Send(FrameType::kReject, TextFrame{0, reason});
     DropStranger(loop, id, reason);
     return Status::Ok();
   }
   if (hello->min_version > kProtocolVersion || hello->max_version < kProtocolVersion) {
-    const std::string text = "Sluice " SLUICE_VERSION " there speaks protocol " + std::to_string(kProtocolVersion) + ", Sluice " + hello->library + " here speaks " +
-                             std::to_string(hello->min_version) + " to " + std::to_string(hello->max_version) + "; install the same release on all hosts";
+    const std::string text = "Sluice " SLUICE_VERSION " there speaks protocol " +
+                             std::to_string(kProtocolVersion) + ", Sluice " + hello->library +
+                             " here speaks " + std::to_string(hello->min_version) + " to " +
+                             std::to_string(hello->max_version) + "; install the same release on all hosts";
     stranger->second.link->Send(FrameType::kReject, TextFrame{0, text});
     DropStranger(loop, id, "protocol versions differ: " + text);
     return Status::Ok();
@@ -323,8 +344,11 @@ Status Admit(EventLoop& loop, uint64_t id, FrameType type, std::span<const std::
   link->link = std::move(stranger->second.link);
   server->strangers.erase(stranger);
   engine->in_links.push_back(std::move(owned));
-  link->link->SetHandlers([link](FrameType frame_type, std::span<const std::byte> bytes) { return OnFrame(*link, frame_type, bytes); },
-                          [link](const Status& cause) { OnInLinkLost(*link, cause); });
+  link->link->SetHandlers(
+      [link](FrameType frame_type, std::span<const std::byte> bytes) {
+        return OnFrame(*link, frame_type, bytes);
+      },
+      [link](const Status& cause) { OnInLinkLost(*link, cause); });
   HelloOkFrame answer;
   answer.version = kProtocolVersion;
   answer.library = SLUICE_VERSION;
@@ -345,14 +369,18 @@ void OnPending(EventLoop& loop, int admit_timeout_ms) {
       if (error == 0) return;
       // Out of descriptors: the pending connection keeps the listener readable, so pause it.
       if (!std::exchange(server->exhausted, true)) {
-        SLUICE_WARN("%s", SystemError("cannot accept a set-up link", error, "raise the limit of open files (ulimit -n)").message().c_str());
+        SLUICE_WARN("%s", SystemError("cannot accept a set-up link", error,
+                                      "raise the limit of open files (ulimit -n)")
+                              .message()
+                              .c_str());
       }
       loop.Rearm(server->listener.fd(), 0);
       loop.After(std::chrono::milliseconds(200), [&loop] { loop.Rearm(server->listener.fd(), EPOLLIN); });
       return;
     }
     server->exhausted = false;
-    if (server->strangers.size() >= kMaxStrangers) DropStranger(loop, server->strangers.begin()->first, "too many links wait for admission");
+    if (server->strangers.size() >= kMaxStrangers)
+      DropStranger(loop, server->strangers.begin()->first, "too many links wait for admission");
     const uint64_t id = server->next_stranger++;
     Stranger& stranger = server->strangers[id];
     stranger.link = std::make_unique<Link>(loop, std::move(accepted), peer);
@@ -362,8 +390,11 @@ void OnPending(EventLoop& loop, int admit_timeout_ms) {
       // This thread may be late itself: what the stranger has sent meanwhile is read before the verdict.
       loop.Post([&loop, id] { DropStranger(loop, id, "no secret in time (SLUICE_ADMIT_TIMEOUT_MS)"); });
     });
-    const Status started = stranger.link->Start([&loop, id](FrameType type, std::span<const std::byte> payload) { return Admit(loop, id, type, payload); },
-                                                [&loop, id](const Status& cause) { DropStranger(loop, id, cause.message()); });
+    const Status started = stranger.link->Start(
+        [&loop, id](FrameType type, std::span<const std::byte> payload) {
+          return Admit(loop, id, type, payload);
+        },
+        [&loop, id](const Status& cause) { DropStranger(loop, id, cause.message()); });
     if (!started.ok()) DropStranger(loop, id, started.message());
   }
 }
@@ -385,7 +416,11 @@ Result<SocketAddress> EnsureServer(const Params& params) {
   Status watched;
   EventLoop* event_loop = *loop;
   const int admit_timeout_ms = params.admit_timeout_ms;
-  event_loop->Run([&] { watched = event_loop->Watch(server->listener.fd(), EPOLLIN, [event_loop, admit_timeout_ms](uint32_t) { OnPending(*event_loop, admit_timeout_ms); }); });
+  event_loop->Run([&] {
+    watched = event_loop->Watch(server->listener.fd(), EPOLLIN, [event_loop, admit_timeout_ms](uint32_t) {
+      OnPending(*event_loop, admit_timeout_ms);
+    });
+  });
   if (!watched.ok()) {
     delete std::exchange(server, nullptr);
     return watched;
@@ -404,7 +439,8 @@ void OnInLinkLost(InLink& link, const Status& cause) {
     }
     if (path->open_connections == 0) StopPath(*path);
   }
-  const auto found = std::find_if(engine.in_links.begin(), engine.in_links.end(), [&](const std::unique_ptr<InLink>& owned) { return owned.get() == &link; });
+  const auto found = std::find_if(engine.in_links.begin(), engine.in_links.end(),
+                                  [&](const std::unique_ptr<InLink>& owned) { return owned.get() == &link; });
   if (found == engine.in_links.end()) return;
   auto dead = std::make_shared<std::unique_ptr<InLink>>(std::move(*found));
   engine.in_links.erase(found);

@@ -35,8 +35,8 @@ bool HasAsymmetricFence() {
 void BiasedLock::Revoke() {
   if (owner_.load(std::memory_order_relaxed) == kNoOwner) return;
   owner_.store(kNoOwner, std::memory_order_relaxed);
-  // Registration above is per process and cannot fail later; after it, each thread of the process has executed a full
-  // fence: the owner either saw kNoOwner or its busy_ is visible here.
+  // Registration above is per process and cannot fail later; after it, each thread of the process has
+  // executed a full fence: the owner either saw kNoOwner or its busy_ is visible here.
   syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
   while (busy_.load(std::memory_order_acquire)) sched_yield();
 }

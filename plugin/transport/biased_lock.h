@@ -1,13 +1,15 @@
-// A mutex biased towards one thread: the thread that moves data pays two loads and two stores, anybody else a membarrier.
+// A mutex biased towards one thread: the thread that moves data pays two loads and two stores, anybody else a
+// membarrier.
 //
-// NCCL drives a connection from one progress thread, while its service thread registers memory, connects and closes, and
-// (v7 to v10, bootstrap over the network) other threads may move data too. The first thread that calls LockData owns the
-// bias. Another thread that calls LockData ends the bias for good: from then on everybody takes the mutex. LockControl
-// takes the bias away for the length of its critical section and gives it back.
+// NCCL drives a connection from one progress thread, while its service thread registers memory, connects and
+// closes, and (v7 to v10, bootstrap over the network) other threads may move data too. The first thread that
+// calls LockData owns the bias. Another thread that calls LockData ends the bias for good: from then on
+// everybody takes the mutex. LockControl takes the bias away for the length of its critical section and gives
+// it back.
 //
-// Source of the technique: D. Dice, M. Moir, W. Scherer, "Quickly reacquirable locks" (2003), with membarrier(2)
-// (MEMBARRIER_CMD_PRIVATE_EXPEDITED) as the asymmetric fence. Where membarrier is refused, or under ThreadSanitizer, which
-// cannot follow it, every call takes the mutex.
+// Source of the technique: D. Dice, M. Moir, W. Scherer, "Quickly reacquirable locks" (2003), with
+// membarrier(2) (MEMBARRIER_CMD_PRIVATE_EXPEDITED) as the asymmetric fence. Where membarrier is refused, or
+// under ThreadSanitizer, which cannot follow it, every call takes the mutex.
 #pragma once
 
 #include <atomic>
@@ -18,9 +20,11 @@ namespace sluice {
 
 class BiasedLock {
  public:
-  // Data path. Uncontended and biased: no locked instruction, no system call. Returns what UnlockData wants to know.
+  // Data path. Uncontended and biased: no locked instruction, no system call. Returns what UnlockData wants
+  // to know.
   bool LockData() {
-    if (TryLockBiased()) [[likely]] return true;
+    if (TryLockBiased()) [[likely]]
+      return true;
     LockDataSlow(Self());
     return false;
   }
@@ -34,10 +38,12 @@ class BiasedLock {
   // The fast half alone: false when the caller has to use LockData.
   bool TryLockBiased() {
     const uintptr_t self = Self();
-    if (owner_.load(std::memory_order_relaxed) != self) [[unlikely]] return false;
+    if (owner_.load(std::memory_order_relaxed) != self) [[unlikely]]
+      return false;
     busy_.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (owner_.load(std::memory_order_acquire) == self) [[likely]] return true;
+    if (owner_.load(std::memory_order_acquire) == self) [[likely]]
+      return true;
     busy_.store(false, std::memory_order_release);
     return false;
   }

@@ -1,4 +1,5 @@
-// Bounds-checked little-endian encoding of link frames. One Fields() template per frame serves both directions:
+// Bounds-checked little-endian encoding of link frames. One Fields() template per frame serves both
+// directions:
 //
 //   struct Bye { uint32_t path = 0; template <class A> void Fields(A& a) { a(path); } };
 //   std::vector<std::byte> bytes = Encode(Bye{7});

@@ -110,7 +110,8 @@ void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
   attempt->step = "creating queue pairs";
   std::vector<PortAddress> own;
   for (uint32_t i = 0; i < engine.port_count; ++i) {
-    if (Status status = RefreshPort(engine.ports[i], engine.params); !status.ok()) return FinishAttempt(attempt, nullptr, status);
+    if (Status status = RefreshPort(engine.ports[i], engine.params); !status.ok())
+      return FinishAttempt(attempt, nullptr, status);
     own.push_back(engine.AddressOf(i));
   }
   auto matched = MatchPorts(own, link.peer.ports);
@@ -126,21 +127,29 @@ void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
   const Params& params = engine.params;
   const auto pair_count = static_cast<uint32_t>(matched->size());
   // The frame holds all queue pair numbers: at most 64 a pair.
-  const uint32_t queues = std::min(64u, static_cast<uint32_t>(params.qps_per_class * params.ib_qps_per_connection));
+  const uint32_t queues =
+      std::min(64u, static_cast<uint32_t>(params.qps_per_class * params.ib_qps_per_connection));
   path.classes.push_back({.name = "bulk",
                           .sl = static_cast<uint8_t>(key.sl),
                           .traffic_class = static_cast<uint8_t>(key.tc),
                           .control_traffic_class = static_cast<uint8_t>(key.control_tc),
                           .queue_pairs = static_cast<uint8_t>(queues)});
-  path.stripes = static_cast<uint16_t>(pair_count * (params.ib_split_data_on_qps ? std::min<uint32_t>(queues, static_cast<uint32_t>(params.ib_qps_per_connection)) : 1u));
+  path.stripes = static_cast<uint16_t>(
+      pair_count * (params.ib_split_data_on_qps
+                        ? std::min<uint32_t>(queues, static_cast<uint32_t>(params.ib_qps_per_connection))
+                        : 1u));
   uint32_t port_limit = 0x80000000u;
-  for (uint32_t i = 0; i < engine.port_count; ++i) port_limit = std::min(port_limit, engine.ports[i].attributes.max_msg_sz);
+  for (uint32_t i = 0; i < engine.port_count; ++i)
+    port_limit = std::min(port_limit, engine.ports[i].attributes.max_msg_sz);
   PathFrame frame;
   frame.path = path.id;
   frame.base_psn = RandomPsn();
   frame.stripes = path.stripes;
   frame.max_message_bytes = port_limit / kChunkAlignBytes * kChunkAlignBytes;
-  frame.stripe_above_bytes = path.stripes > 1 ? static_cast<uint32_t>(std::min<int64_t>(params.stripe_min_bytes, frame.max_message_bytes)) : frame.max_message_bytes;
+  frame.stripe_above_bytes =
+      path.stripes > 1
+          ? static_cast<uint32_t>(std::min<int64_t>(params.stripe_min_bytes, frame.max_message_bytes))
+          : frame.max_message_bytes;
   frame.classes = path.classes;
   for (const auto& [sender_port, receiver_port] : *matched) {
     PortPair& pair = path.pairs.emplace_back();
@@ -197,15 +206,21 @@ Status OnPathOk(OutLink& link, const PathFrame& frame) {
   if (path.usable || path.failed) return Status::Ok();
   Engine& engine = link.engine;
   bool sound = frame.pairs.size() == path.pairs.size();
-  for (size_t i = 0; sound && i < path.pairs.size(); ++i) sound = frame.pairs[i].data_qpns.size() == path.pairs[i].data.size();
-  if (!sound) return RemoteError("link to " + path.peer + ": PATH_OK does not match PATH; Sluice releases differ, install the same on all hosts");
+  for (size_t i = 0; sound && i < path.pairs.size(); ++i)
+    sound = frame.pairs[i].data_qpns.size() == path.pairs[i].data.size();
+  if (!sound)
+    return RemoteError(
+        "link to " + path.peer +
+        ": PATH_OK does not match PATH; Sluice releases differ, install the same on all hosts");
   path.max_message_bytes = frame.max_message_bytes;
   path.stripe_above_bytes = frame.stripe_above_bytes;
   Status status;
   for (uint32_t i = 0; status.ok() && i < path.pairs.size(); ++i) {
-    status = ConnectPair(engine, path, path.pairs[i], i, frame.pairs[i], link.peer.ports[path.pairs[i].receiver_port], link.base_psn[&path], frame.base_psn);
+    status = ConnectPair(engine, path, path.pairs[i], i, frame.pairs[i],
+                         link.peer.ports[path.pairs[i].receiver_port], link.base_psn[&path], frame.base_psn);
   }
-  if (status.ok() && (path.max_message_bytes == 0 || path.stripe_above_bytes == 0)) status = RemoteError("link to " + path.peer + ": PATH_OK has no sizes");
+  if (status.ok() && (path.max_message_bytes == 0 || path.stripe_above_bytes == 0))
+    status = RemoteError("link to " + path.peer + ": PATH_OK has no sizes");
   if (!status.ok()) {
     FailPathSetup(link, path, status);
     return Status::Ok();
@@ -224,7 +239,10 @@ Status OnPathOk(OutLink& link, const PathFrame& frame) {
         queue.peer_port = pair.receiver_port;
         queue.index = i * path.queues_per_pair + j;
         queue.depth = queue.free_wrs = std::min(kDataQueueDepth, pair.data[j].caps().max_send_wr);
-        queue.split_above_bytes = engine.ports[pair.sender_port].adaptive_routing ? static_cast<uint32_t>(std::min<int64_t>(engine.params.ib_ar_threshold_bytes, UINT32_MAX)) : UINT32_MAX;
+        queue.split_above_bytes =
+            engine.ports[pair.sender_port].adaptive_routing
+                ? static_cast<uint32_t>(std::min<int64_t>(engine.params.ib_ar_threshold_bytes, UINT32_MAX))
+                : UINT32_MAX;
         queue.Prepare(pair.data[j].caps().max_inline_data >= sizeof(Record));
       }
     }
@@ -247,8 +265,9 @@ Status OnConn(OutLink& link, const ConnFrame& frame) {
   Engine& engine = link.engine;
   OutPath& path = *connection.path;
   if (frame.max_recvs != connection.max_recvs || frame.rkeys.size() != link.peer.ports.size()) {
-    const Status mismatch = InvalidUsage("SLUICE_MAX_RECVS is " + std::to_string(connection.max_recvs) + " here and " + std::to_string(frame.max_recvs) +
-                                         " on " + path.peer + "; set the same value on every rank");
+    const Status mismatch = InvalidUsage("SLUICE_MAX_RECVS is " + std::to_string(connection.max_recvs) +
+                                         " here and " + std::to_string(frame.max_recvs) + " on " + path.peer +
+                                         "; set the same value on every rank");
     DropOpening(link, frame.sender_connection);
     FinishAttempt(attempt, nullptr, mismatch);
     return Status::Ok();
@@ -258,7 +277,8 @@ Status OnConn(OutLink& link, const ConnFrame& frame) {
     ControlGuard guard(engine.lock);
     connection.index = frame.index;
     connection.remote_records = frame.record_ring;
-    std::copy_n(frame.rkeys.begin(), std::min<size_t>(frame.rkeys.size(), kMaxMergedPorts), connection.remote_record_rkeys.begin());
+    std::copy_n(frame.rkeys.begin(), std::min<size_t>(frame.rkeys.size(), kMaxMergedPorts),
+                connection.remote_record_rkeys.begin());
     path.connections.push_back(&connection);
     if (path.failed) connection.Fail(path.failure);
   }
@@ -267,7 +287,8 @@ Status OnConn(OutLink& link, const ConnFrame& frame) {
 }
 
 Status BadFrame(const OutLink& link, const char* name) {
-  return RemoteError("link to " + link.link->peer() + ": malformed " + name + " frame; Sluice releases differ, install the same on all hosts");
+  return RemoteError("link to " + link.link->peer() + ": malformed " + name +
+                     " frame; Sluice releases differ, install the same on all hosts");
 }
 
 Status OnFrame(OutLink& link, FrameType type, std::span<const std::byte> payload) {
@@ -275,7 +296,9 @@ Status OnFrame(OutLink& link, FrameType type, std::span<const std::byte> payload
   switch (type) {
     case FrameType::kHelloOk: {
       const auto frame = Decode<HelloOkFrame>(payload);
-      if (!frame || link.state != OutLink::State::kHello || frame->ports.empty() || frame->ports.size() > kMaxMergedPorts) return BadFrame(link, "HELLO_OK");
+      if (!frame || link.state != OutLink::State::kHello || frame->ports.empty() ||
+          frame->ports.size() > kMaxMergedPorts)
+        return BadFrame(link, "HELLO_OK");
       link.peer = *frame;
       link.state = OutLink::State::kReady;
       std::vector<AttemptPtr> attempts = std::move(link.waiting);
@@ -285,7 +308,8 @@ Status OnFrame(OutLink& link, FrameType type, std::span<const std::byte> payload
     }
     case FrameType::kReject: {
       const auto frame = Decode<TextFrame>(payload);
-      return RemoteError("the peer " + link.link->peer() + " refused the link: " + (frame ? frame->text : "no reason given"));
+      return RemoteError("the peer " + link.link->peer() +
+                         " refused the link: " + (frame ? frame->text : "no reason given"));
     }
     case FrameType::kPathOk: {
       const auto frame = Decode<PathFrame>(payload);
@@ -314,7 +338,8 @@ Status OnFrame(OutLink& link, FrameType type, std::span<const std::byte> payload
       if (found == link.opening.end()) return Status::Ok();
       const AttemptPtr attempt = found->second.first;
       DropOpening(link, frame->id);
-      FinishAttempt(attempt, nullptr, RemoteError("the peer " + link.peer.host + " refused the connection: " + frame->text));
+      FinishAttempt(attempt, nullptr,
+                    RemoteError("the peer " + link.peer.host + " refused the connection: " + frame->text));
       return Status::Ok();
     }
     case FrameType::kClose: {
@@ -322,8 +347,8 @@ Status OnFrame(OutLink& link, FrameType type, std::span<const std::byte> payload
       if (!frame) return BadFrame(link, "CLOSE");
       for (const std::unique_ptr<Connection>& owned : engine.connections) {
         auto* connection = dynamic_cast<SendConnection*>(owned.get());
-        if (connection != nullptr && connection->path->link == &link && connection->path->id == frame->path && connection->index == frame->index &&
-            connection->table != nullptr && !connection->peer_closed) {
+        if (connection != nullptr && connection->path->link == &link && connection->path->id == frame->path &&
+            connection->index == frame->index && connection->table != nullptr && !connection->peer_closed) {
           OnPeerClosed(*connection);
           break;
         }
@@ -338,7 +363,8 @@ Status OnFrame(OutLink& link, FrameType type, std::span<const std::byte> payload
       return Status::Ok();
     }
     default:
-      return RemoteError("link to " + link.link->peer() + ": unexpected frame type " + std::to_string(static_cast<int>(type)) +
+      return RemoteError("link to " + link.link->peer() + ": unexpected frame type " +
+                         std::to_string(static_cast<int>(type)) +
                          "; Sluice releases differ, install the same on all hosts");
   }
 }
@@ -347,8 +373,9 @@ void StartHello(OutLink& link) {
   Engine& engine = link.engine;
   link.link = std::make_unique<Link>(engine.loop, std::move(link.connecting), link.address.ToString());
   OutLink* self = &link;
-  const Status started = link.link->Start([self](FrameType type, std::span<const std::byte> payload) { return OnFrame(*self, type, payload); },
-                                          [self](const Status& cause) { OnOutLinkLost(*self, cause); });
+  const Status started = link.link->Start(
+      [self](FrameType type, std::span<const std::byte> payload) { return OnFrame(*self, type, payload); },
+      [self](const Status& cause) { OnOutLinkLost(*self, cause); });
   if (!started.ok()) return OnOutLinkLost(link, started);
   HelloFrame hello;
   hello.min_version = hello.max_version = kProtocolVersion;
@@ -389,12 +416,15 @@ void OpenLink(OutLink& link) {
 void StartConnect(const AttemptPtr& attempt) {
   Engine& engine = attempt->engine;
   if (engine.finalizing) return FinishAttempt(attempt, nullptr, InvalidUsage("connect after finalize"));
-  attempt->deadline = engine.loop.After(std::chrono::milliseconds(engine.params.connect_timeout_ms), [attempt] {
-    attempt->deadline = 0;
-    FinishAttempt(attempt, nullptr,
-                  RemoteError("connecting to " + AddressOf(attempt->handle).ToString() + " took longer than " +
-                              std::to_string(attempt->engine.params.connect_timeout_ms) + " ms (SLUICE_CONNECT_TIMEOUT_MS); it stopped at: " + attempt->step));
-  });
+  attempt->deadline =
+      engine.loop.After(std::chrono::milliseconds(engine.params.connect_timeout_ms), [attempt] {
+        attempt->deadline = 0;
+        FinishAttempt(
+            attempt, nullptr,
+            RemoteError("connecting to " + AddressOf(attempt->handle).ToString() + " took longer than " +
+                        std::to_string(attempt->engine.params.connect_timeout_ms) +
+                        " ms (SLUICE_CONNECT_TIMEOUT_MS); it stopped at: " + attempt->step));
+      });
   std::unique_ptr<OutLink>& slot = engine.out_links[attempt->handle.engine_uid];
   if (slot == nullptr) {
     slot = std::make_unique<OutLink>(engine);
@@ -413,7 +443,8 @@ void StartConnect(const AttemptPtr& attempt) {
 
 void FinishAttempt(const AttemptPtr& attempt, SendConnection* connection, const Status& error) {
   if (attempt->finished.load(std::memory_order_relaxed)) {
-    // The deadline was faster, and dropped the attempt's user: nobody will claim this connection, whose close drops one more.
+    // The deadline was faster, and dropped the attempt's user: nobody will claim this connection, whose close
+    // drops one more.
     if (connection != nullptr) {
       attempt->engine.users.fetch_add(1);
       (void)CloseConnection(*connection);

@@ -1,5 +1,5 @@
-// Connections and their requests: what Isend, Irecv, Iflush and Test work on. Everything is preallocated when the
-// connection opens; steady state writes into it and allocates nothing.
+// Connections and their requests: what Isend, Irecv, Iflush and Test work on. Everything is preallocated when
+// the connection opens; steady state writes into it and allocates nothing.
 //
 // Threads: guarded by the engine's lock, except `error`, which any thread may read.
 #pragma once
@@ -35,7 +35,7 @@ struct RequestBase : Request {
 
 // One message on its way out.
 struct alignas(64) SendRequest : RequestBase {
-  uint16_t chunks = 0;         // of the whole message
+  uint16_t chunks = 0;  // of the whole message
   uint16_t chunks_posted = 0;
   uint16_t chunks_pending = 0;  // posted, no completion yet
   uint8_t slot_sub = 0;         // index in the record rings
@@ -71,11 +71,11 @@ struct alignas(64) RecvGroup : RequestBase {
   bool waiting = false;  // in the engine's list: CTS not written yet
   uint8_t epoch = 0;     // (group >> 5) mod 64
   uint32_t seq = 0;
-  uint32_t least_chunks = 0;   // receive entries without which the group cannot be granted
-  uint32_t wanted_chunks = 0;  // and with which it stripes as it should
-  CtsEntry* entries = nullptr;    // of this slot, in the staging ring
+  uint32_t least_chunks = 0;        // receive entries without which the group cannot be granted
+  uint32_t wanted_chunks = 0;       // and with which it stripes as it should
+  CtsEntry* entries = nullptr;      // of this slot, in the staging ring
   const Record* records = nullptr;  // of this slot
-  uint64_t remote_entries = 0;    // of this slot, in the sender's ring
+  uint64_t remote_entries = 0;      // of this slot, in the sender's ring
   RecvGroup* next = nullptr;
   RecvGroup* previous = nullptr;
   std::array<RecvSub, kMaxGroup> subs;
@@ -94,9 +94,9 @@ struct Connection {
   Status failure;  // written once, before `error`
   uint32_t open_requests = 0;
   std::atomic<bool> closed{false};  // by NCCL; written under the engine's lock
-  bool close_done = false;   // event thread: and the event thread has dealt with it
-  bool peer_closed = false;  // CLOSE seen
-  uint16_t index = 0;        // chosen by R
+  bool close_done = false;          // event thread: and the event thread has dealt with it
+  bool peer_closed = false;         // CLOSE seen
+  uint16_t index = 0;               // chosen by R
   uint32_t max_recvs = 1;
 
   // First cause wins. Under the engine's lock.
@@ -111,9 +111,9 @@ struct SendConnection final : Connection, SendComm {
   OutPath* path = nullptr;
   uint32_t id = 0;  // in OPEN and CONN
 
-  uint64_t group = 0;         // head: the next group to match
-  uint32_t seq = 1;           // SequenceOf(group)
-  uint32_t matched_subs = 0;  // of the head group, bit set
+  uint64_t group = 0;              // head: the next group to match
+  uint32_t seq = 1;                // SequenceOf(group)
+  uint32_t matched_subs = 0;       // of the head group, bit set
   const CtsEntry* head = nullptr;  // its entries in cts_ring
 
   CtsEntry* cts_ring = nullptr;  // kSlots x max_recvs, written by R
@@ -132,8 +132,8 @@ struct RecvConnection final : Connection, RecvComm {
   uint32_t sender_connection = 0;
   uint32_t control_pair = 0;
 
-  uint64_t group = 0;  // next group to post
-  uint32_t seq = 1;    // SequenceOf(group)
+  uint64_t group = 0;     // next group to post
+  uint32_t seq = 1;       // SequenceOf(group)
   uint32_t cts_lkey = 0;  // of the staging ring on the control pair's port
   uint32_t cts_rkey = 0;  // of the sender's ring, likewise
 

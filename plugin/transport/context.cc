@@ -22,9 +22,10 @@ struct ContextState final : NetContext {
   bool global = false;
   std::atomic<bool> finalized{false};
   std::mutex mutex;
-  std::map<std::pair<int, pid_t>, Engine*> engines;  // under mutex; by device and the thread that listens or connects
-  std::deque<Status> errors;                         // under mutex; what Attempt::error points to
-  std::deque<ListenState> listeners;                 // under mutex; never shrinks, a closed one answers with an error
+  std::map<std::pair<int, pid_t>, Engine*>
+      engines;                        // under mutex; by device and the thread that listens or connects
+  std::deque<Status> errors;          // under mutex; what Attempt::error points to
+  std::deque<ListenState> listeners;  // under mutex; never shrinks, a closed one answers with an error
 
   const Status* Keep(Status error) {
     std::lock_guard lock(mutex);
@@ -87,10 +88,13 @@ Result<Engine*> UseEngine(ContextState& context, int device) {
   return engine;
 }
 
-ContextState& StateOf(NetContext* context) { return *static_cast<ContextState*>(context); }
+ContextState& StateOf(NetContext* context) {
+  return *static_cast<ContextState*>(context);
+}
 
 template <typename Comm>
-Result<MemoryHandle*> RegisterFor(Comm& connection, void* data, size_t bytes, MemoryKind kind, uint64_t offset, int fd) {
+Result<MemoryHandle*> RegisterFor(Comm& connection, void* data, size_t bytes, MemoryKind kind,
+                                  uint64_t offset, int fd) {
   if (const Status* error = connection.error.load(std::memory_order_acquire)) return *error;
   Result<std::unique_ptr<MemoryHandle>> handle =
       MemoryHandle::Register(connection.engine->devices, data, bytes, RegionKind::kData, kind, offset, fd);
@@ -197,22 +201,31 @@ Attempt<SendComm> NetContext::Connect(int device, ConnectionHandle* handle, cons
   Attempts& attempts = AllAttempts();
   if (target.attempt == 0) {
     if (target.magic != kHandleMagic || (target.family != AF_INET && target.family != AF_INET6)) {
-      return fail(InvalidArgument("the handle was not made by Sluice: every rank must load the same network plugin (NCCL_NET_PLUGIN)"));
+      return fail(
+          InvalidArgument("the handle was not made by Sluice: every rank must load the same network plugin "
+                          "(NCCL_NET_PLUGIN)"));
     }
     if (target.version != kProtocolVersion) {
-      return fail(InvalidUsage("the peer's Sluice speaks protocol " + std::to_string(target.version) + ", this one (" SLUICE_VERSION ") speaks " +
-                               std::to_string(kProtocolVersion) + "; install the same release on all hosts"));
+      return fail(InvalidUsage("the peer's Sluice speaks protocol " + std::to_string(target.version) +
+                               ", this one (" SLUICE_VERSION ") speaks " + std::to_string(kProtocolVersion) +
+                               "; install the same release on all hosts"));
     }
     Result<Engine*> used = UseEngine(context, device);
     if (!used.ok()) return fail(used.status());
     Engine& engine = **used;
-    Result<Marking> marking = ChooseMarking(engine.params, config != nullptr ? config->traffic_class : context.config.traffic_class, engine.infiniband);
-    const bool layers_differ = target.link_layer != static_cast<uint8_t>(engine.infiniband ? LinkLayer::kInfiniBand : LinkLayer::kEthernet);
+    Result<Marking> marking =
+        ChooseMarking(engine.params, config != nullptr ? config->traffic_class : context.config.traffic_class,
+                      engine.infiniband);
+    const bool layers_differ =
+        target.link_layer !=
+        static_cast<uint8_t>(engine.infiniband ? LinkLayer::kInfiniBand : LinkLayer::kEthernet);
     if (!marking.ok() || layers_differ) {
       engine.loop.Post([&engine] { DropUser(engine); });
       if (!marking.ok()) return fail(marking.status());
-      return fail(InvalidUsage("device " + engine.Describe() + " is " + (engine.infiniband ? "InfiniBand" : "RoCE") + " and the peer's is " +
-                               (engine.infiniband ? "RoCE" : "InfiniBand") + "; choose devices of one link layer with NCCL_IB_HCA on every host"));
+      return fail(InvalidUsage("device " + engine.Describe() + " is " +
+                               (engine.infiniband ? "InfiniBand" : "RoCE") + " and the peer's is " +
+                               (engine.infiniband ? "RoCE" : "InfiniBand") +
+                               "; choose devices of one link layer with NCCL_IB_HCA on every host"));
     }
     auto attempt = std::make_shared<ConnectAttempt>(engine, target, *marking);
     {
@@ -229,19 +242,22 @@ Attempt<SendComm> NetContext::Connect(int device, ConnectionHandle* handle, cons
   {
     std::lock_guard lock(attempts.mutex);
     const auto found = attempts.by_id.find(target.attempt);
-    if (found == attempts.by_id.end()) return fail(InvalidArgument("connect with a handle that was used before"));
+    if (found == attempts.by_id.end())
+      return fail(InvalidArgument("connect with a handle that was used before"));
     attempt = found->second;
     if (!attempt->finished.load(std::memory_order_acquire)) return Attempt<SendComm>::Again();
     attempts.by_id.erase(found);
   }
   if (attempt->connection == nullptr) return fail(attempt->error);
-  if (attempt->claimed.exchange(true)) return fail(InvalidUsage("the connection was ready but not asked for within SLUICE_CONNECT_TIMEOUT_MS"));
+  if (attempt->claimed.exchange(true))
+    return fail(InvalidUsage("the connection was ready but not asked for within SLUICE_CONNECT_TIMEOUT_MS"));
   return Attempt<SendComm>::Of(attempt->connection);
 }
 
 Status NetContext::SetNetAttributes(const NetAttributes& attributes) {
   (void)attributes;
-  return StateOf(this).finalized.load(std::memory_order_relaxed) ? InvalidUsage("setNetAttr after finalize") : Status::Ok();
+  return StateOf(this).finalized.load(std::memory_order_relaxed) ? InvalidUsage("setNetAttr after finalize")
+                                                                 : Status::Ok();
 }
 
 Status NetContext::Finalize() {
@@ -263,7 +279,8 @@ Status NetContext::Finalize() {
 Attempt<RecvComm> ListenComm::Accept() {
   auto& listener = *static_cast<ListenState*>(this);
   if (listener.ready_count.load(std::memory_order_acquire) == 0) {
-    if (const Status* error = listener.error.load(std::memory_order_acquire)) return Attempt<RecvComm>::Failed(error);
+    if (const Status* error = listener.error.load(std::memory_order_acquire))
+      return Attempt<RecvComm>::Failed(error);
     return Attempt<RecvComm>::Again();
   }
   std::lock_guard lock(listener.mutex);
@@ -276,7 +293,8 @@ Attempt<RecvComm> ListenComm::Accept() {
 
 Status ListenComm::Close() {
   auto& listener = *static_cast<ListenState*>(this);
-  if (listener.error.load(std::memory_order_acquire) != nullptr) return *listener.error.load(std::memory_order_acquire);
+  if (listener.error.load(std::memory_order_acquire) != nullptr)
+    return *listener.error.load(std::memory_order_acquire);
   Engine& engine = listener.engine;
   engine.loop.Post([&listener, &engine] {
     engine.listeners.erase(listener.id);
@@ -289,25 +307,35 @@ Result<MemoryHandle*> SendComm::RegMr(void* data, size_t bytes, MemoryKind kind)
   return RegisterFor(*static_cast<SendConnection*>(this), data, bytes, kind, 0, -1);
 }
 
-Result<MemoryHandle*> SendComm::RegMrDmaBuf(void* data, size_t bytes, MemoryKind kind, uint64_t offset, int fd) {
+Result<MemoryHandle*> SendComm::RegMrDmaBuf(void* data, size_t bytes, MemoryKind kind, uint64_t offset,
+                                            int fd) {
   return RegisterFor(*static_cast<SendConnection*>(this), data, bytes, kind, offset, fd);
 }
 
-Status SendComm::DeregMr(MemoryHandle* memory) { return DeregisterFor(*static_cast<SendConnection*>(this), memory); }
+Status SendComm::DeregMr(MemoryHandle* memory) {
+  return DeregisterFor(*static_cast<SendConnection*>(this), memory);
+}
 
-Status SendComm::Close() { return CloseConnection(*static_cast<SendConnection*>(this)); }
+Status SendComm::Close() {
+  return CloseConnection(*static_cast<SendConnection*>(this));
+}
 
 Result<MemoryHandle*> RecvComm::RegMr(void* data, size_t bytes, MemoryKind kind) {
   return RegisterFor(*static_cast<RecvConnection*>(this), data, bytes, kind, 0, -1);
 }
 
-Result<MemoryHandle*> RecvComm::RegMrDmaBuf(void* data, size_t bytes, MemoryKind kind, uint64_t offset, int fd) {
+Result<MemoryHandle*> RecvComm::RegMrDmaBuf(void* data, size_t bytes, MemoryKind kind, uint64_t offset,
+                                            int fd) {
   return RegisterFor(*static_cast<RecvConnection*>(this), data, bytes, kind, offset, fd);
 }
 
-Status RecvComm::DeregMr(MemoryHandle* memory) { return DeregisterFor(*static_cast<RecvConnection*>(this), memory); }
+Status RecvComm::DeregMr(MemoryHandle* memory) {
+  return DeregisterFor(*static_cast<RecvConnection*>(this), memory);
+}
 
-Status RecvComm::Close() { return CloseConnection(*static_cast<RecvConnection*>(this)); }
+Status RecvComm::Close() {
+  return CloseConnection(*static_cast<RecvConnection*>(this));
+}
 
 Result<int> DeviceCount() {
   Result<DeviceTable*> table = DeviceTable::Get();

@@ -1,5 +1,6 @@
-// The control plane: links, set-up state machines, listeners. Every function and structure here belongs to the event
-// thread unless it says otherwise; what the data path must see is published under the engine's lock.
+// The control plane: links, set-up state machines, listeners. Every function and structure here belongs to
+// the event thread unless it says otherwise; what the data path must see is published under the engine's
+// lock.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,8 @@ namespace sluice {
 
 // One connect(): made by the service thread, worked on by the event thread, polled by the service thread.
 struct ConnectAttempt {
-  ConnectAttempt(Engine& owner, const ListenHandle& target, const Marking& chosen) : engine(owner), handle(target), marking(chosen) {}
+  ConnectAttempt(Engine& owner, const ListenHandle& target, const Marking& chosen)
+      : engine(owner), handle(target), marking(chosen) {}
 
   Engine& engine;
   const ListenHandle handle;
@@ -39,14 +41,15 @@ using AttemptPtr = std::shared_ptr<ConnectAttempt>;
 
 // A listener as NCCL holds it. Ready connections are handed from the event thread to Accept.
 struct ListenState final : ListenComm {
-  ListenState(Engine& owner, uint32_t listener_id, const Secret& listener_secret) : engine(owner), id(listener_id), secret(listener_secret) {}
+  ListenState(Engine& owner, uint32_t listener_id, const Secret& listener_secret)
+      : engine(owner), id(listener_id), secret(listener_secret) {}
 
   Engine& engine;
   const uint32_t id;
   const Secret secret;
   std::atomic<uint32_t> ready_count{0};
   std::mutex mutex;
-  std::deque<RecvConnection*> ready;  // under mutex
+  std::deque<RecvConnection*> ready;          // under mutex
   std::atomic<const Status*> error{nullptr};  // closed or finalized
   Status failure;
 };
@@ -73,10 +76,10 @@ struct OutLink {
   Socket connecting;
   std::unique_ptr<Link> link;
   HelloOkFrame peer;
-  std::vector<AttemptPtr> waiting;                           // for HelloOk
-  std::map<PathKey, OutPath*> paths;                         // newest per key
-  std::map<uint32_t, OutPath*> paths_by_id;                  // all that have queue pairs
-  std::map<OutPath*, std::vector<AttemptPtr>> waiting_path;  // for PathOk
+  std::vector<AttemptPtr> waiting;                                     // for HelloOk
+  std::map<PathKey, OutPath*> paths;                                   // newest per key
+  std::map<uint32_t, OutPath*> paths_by_id;                            // all that have queue pairs
+  std::map<OutPath*, std::vector<AttemptPtr>> waiting_path;            // for PathOk
   std::map<uint32_t, std::pair<AttemptPtr, SendConnection*>> opening;  // for Conn, by sender_connection
   std::map<OutPath*, uint32_t> base_psn;
   uint32_t next_path = 1;
@@ -111,7 +114,8 @@ void CloseListener(ListenState& listener, const Status& reason);
 
 // Re-reads what a link flap changes: port state, LID, GID index.
 Status RefreshPort(EnginePort& port, const Params& params);
-// Gives a new connection its requests; takes them back from a dead one. Recycled, so that memory follows the peak.
+// Gives a new connection its requests; takes them back from a dead one. Recycled, so that memory follows the
+// peak.
 void ResetConnection(SendConnection& connection, Engine& engine);
 void ResetConnection(RecvConnection& connection, Engine& engine);
 void RecycleRequests(Connection& connection);

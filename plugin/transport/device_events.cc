@@ -47,7 +47,8 @@ void OnEvent(const DeviceContext& device, const AsyncEvent& event) {
       for (Engine* engine : Users()) {
         if (!Uses(*engine, device)) continue;
         ControlGuard guard(engine->lock);
-        if (Path* path = engine->FindPath(event.qp_number)) engine->FailPath(*path, SystemError(text + "; see the log of the peer and dmesg"));
+        if (Path* path = engine->FindPath(event.qp_number))
+          engine->FailPath(*path, SystemError(text + "; see the log of the peer and dmesg"));
       }
       return;
     }
@@ -58,7 +59,8 @@ void OnEvent(const DeviceContext& device, const AsyncEvent& event) {
       return FailAllOn(device, SystemError(text + "; every connection on this device failed, see dmesg"));
     case AsyncEventClass::kPortUp:
     case AsyncEventClass::kPortDown:
-      // Queue pairs survive a flap that is shorter than timeout x retries; a longer one ends in a completion error.
+      // Queue pairs survive a flap that is shorter than timeout x retries; a longer one ends in a completion
+      // error.
       SLUICE_INFO(kLogAll, "%s", text.c_str());
       return;
     case AsyncEventClass::kQpLastWqe:  // each receiving queue pair of a path that ends, whatever the cause
@@ -77,7 +79,8 @@ Status WatchDevice(EventLoop& loop, const std::shared_ptr<DeviceContext>& device
     if (!fatal_events_fail || Watched().contains(device.get())) return;
     DeviceContext* context = device.get();
     status = loop.Watch(context->async_fd(), EPOLLIN, [&loop, context](uint32_t) {
-      const Status drained = DrainAsyncEvents(*context, [context](const AsyncEvent& event) { OnEvent(*context, event); });
+      const Status drained =
+          DrainAsyncEvents(*context, [context](const AsyncEvent& event) { OnEvent(*context, event); });
       if (drained.ok()) return;
       loop.Unwatch(context->async_fd());
       FailAllOn(*context, drained);
@@ -87,8 +90,12 @@ Status WatchDevice(EventLoop& loop, const std::shared_ptr<DeviceContext>& device
   return status;
 }
 
-void AddDeviceUser(Engine& engine) { Users().insert(&engine); }
+void AddDeviceUser(Engine& engine) {
+  Users().insert(&engine);
+}
 
-void RemoveDeviceUser(Engine& engine) { Users().erase(&engine); }
+void RemoveDeviceUser(Engine& engine) {
+  Users().erase(&engine);
+}
 
 }  // namespace sluice

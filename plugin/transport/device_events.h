@@ -1,4 +1,5 @@
-// Asynchronous events of the devices in use: port changes are logged, fatal events fail the paths they concern.
+// Asynchronous events of the devices in use: port changes are logged, fatal events fail the paths they
+// concern.
 #pragma once
 
 #include <memory>

@@ -11,8 +11,9 @@ namespace {
 
 // GPUDirect RDMA through a peer-memory module, as NCCL's own transport detects it.
 bool HasPeerMemoryModule() {
-  for (const char* path : {"/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
-                           "/sys/module/nvidia_peermem/version"}) {
+  for (const char* path :
+       {"/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+        "/sys/module/nvidia_peermem/version"}) {
     if (access(path, F_OK) == 0) return true;
   }
   return false;
@@ -65,13 +66,15 @@ Status DeviceTable::Discover(const Params& params) {
   if (!ports.ok()) return ports.status();
   ports_ = std::move(*ports);
   for (size_t i = 0; i < ports_.size(); ++i) AddPhysical(params, static_cast<int>(i));
-  SLUICE_INFO(kLogInit | kLogNet, "Sluice %s: %zu device%s%s", SLUICE_VERSION, ports_.size(), ports_.size() == 1 ? "" : "s",
+  SLUICE_INFO(kLogInit | kLogNet, "Sluice %s: %zu device%s%s", SLUICE_VERSION, ports_.size(),
+              ports_.size() == 1 ? "" : "s",
               ports_.empty() ? " (no active RDMA port on this host, or NCCL_IB_HCA selects none)" : "");
   for (const NetDevice& device : devices_) {
     const Port& port = ports_[static_cast<size_t>(device.members[0])];
     SLUICE_INFO(kLogInit | kLogNet, "  %s: %s, %d Mb/s, %s, dma-buf %s", device.name.c_str(),
                 std::string(LinkLayerName(port.link_layer)).c_str(), port.speed_mbps,
-                device.pci_path.empty() ? "no PCI device" : device.pci_path.c_str(), device.properties.dmabuf ? "yes" : "no");
+                device.pci_path.empty() ? "no PCI device" : device.pci_path.c_str(),
+                device.properties.dmabuf ? "yes" : "no");
   }
   return Status::Ok();
 }
@@ -106,13 +109,15 @@ int DeviceTable::count() const {
 }
 
 bool DeviceTable::Has(LinkLayer link_layer) const {
-  return std::any_of(ports_.begin(), ports_.end(), [&](const Port& port) { return port.link_layer == link_layer; });
+  return std::any_of(ports_.begin(), ports_.end(),
+                     [&](const Port& port) { return port.link_layer == link_layer; });
 }
 
 Result<NetProperties> DeviceTable::Properties(int device) const {
   std::lock_guard lock(mutex_);
   if (device < 0 || static_cast<size_t>(device) >= devices_.size()) {
-    return InvalidArgument("device " + std::to_string(device) + " does not exist: there are " + std::to_string(devices_.size()));
+    return InvalidArgument("device " + std::to_string(device) + " does not exist: there are " +
+                           std::to_string(devices_.size()));
   }
   return devices_[static_cast<size_t>(device)].properties;
 }
@@ -120,10 +125,12 @@ Result<NetProperties> DeviceTable::Properties(int device) const {
 Result<std::vector<Port>> DeviceTable::Members(int device) const {
   std::lock_guard lock(mutex_);
   if (device < 0 || static_cast<size_t>(device) >= devices_.size()) {
-    return InvalidArgument("device " + std::to_string(device) + " does not exist: there are " + std::to_string(devices_.size()));
+    return InvalidArgument("device " + std::to_string(device) + " does not exist: there are " +
+                           std::to_string(devices_.size()));
   }
   std::vector<Port> members;
-  for (int index : devices_[static_cast<size_t>(device)].members) members.push_back(ports_[static_cast<size_t>(index)]);
+  for (int index : devices_[static_cast<size_t>(device)].members)
+    members.push_back(ports_[static_cast<size_t>(index)]);
   return members;
 }
 
@@ -132,7 +139,8 @@ Result<int> DeviceTable::MakeVirtual(std::span<const int> members, int max_membe
   if (!params.ok()) return params.status();
   if (!params->ib_merge_nics) return InvalidUsage("merged NICs are off (NCCL_IB_MERGE_NICS=0)");
   if (members.empty() || members.size() > static_cast<size_t>(std::min(max_members, kMaxMergedPorts))) {
-    return InvalidArgument("a virtual device of " + std::to_string(members.size()) + " ports is not possible: 1 to " +
+    return InvalidArgument("a virtual device of " + std::to_string(members.size()) +
+                           " ports is not possible: 1 to " +
                            std::to_string(std::min(max_members, kMaxMergedPorts)));
   }
   std::lock_guard lock(mutex_);
@@ -141,8 +149,8 @@ Result<int> DeviceTable::MakeVirtual(std::span<const int> members, int max_membe
   int speed_mbps = 0;
   for (int member : members) {
     if (member < 0 || static_cast<size_t>(member) >= ports_.size()) {
-      return InvalidArgument("virtual device: member " + std::to_string(member) + " is not a physical device (0 to " +
-                             std::to_string(ports_.size() - 1) + ")");
+      return InvalidArgument("virtual device: member " + std::to_string(member) +
+                             " is not a physical device (0 to " + std::to_string(ports_.size() - 1) + ")");
     }
     if (std::find(indices.begin(), indices.end(), member) != indices.end()) {
       return InvalidArgument("virtual device: member " + std::to_string(member) + " is named twice");
@@ -150,8 +158,10 @@ Result<int> DeviceTable::MakeVirtual(std::span<const int> members, int max_membe
     const Port& port = ports_[static_cast<size_t>(member)];
     const Port& first = ports_[static_cast<size_t>(members[0])];
     if (port.link_layer != first.link_layer) {
-      return InvalidArgument("virtual device: " + first.name + " is " + std::string(LinkLayerName(first.link_layer)) + " and " + port.name +
-                             " is " + std::string(LinkLayerName(port.link_layer)) + "; merge ports of one link layer only");
+      return InvalidArgument("virtual device: " + first.name + " is " +
+                             std::string(LinkLayerName(first.link_layer)) + " and " + port.name + " is " +
+                             std::string(LinkLayerName(port.link_layer)) +
+                             "; merge ports of one link layer only");
     }
     indices.push_back(member);
     name += (name.empty() ? "" : "+") + port.name;

@@ -13,7 +13,8 @@
 namespace sluice {
 namespace {
 
-// Entries of a shared receive queue and work requests in flight of an engine port, before the device's limits.
+// Entries of a shared receive queue and work requests in flight of an engine port, before the device's
+// limits.
 constexpr uint32_t kReceiveEntries = 4096;
 constexpr uint32_t kSendCredits = 4096;
 constexpr uint32_t kFlushDepth = 32;
@@ -26,14 +27,16 @@ uint64_t RandomUid() {
 
 }  // namespace
 
-Engine::Engine(int engine_device, const Params& engine_params, const CommConfig& engine_config, bool is_infiniband, EventLoop& event_loop)
+Engine::Engine(int engine_device, const Params& engine_params, const CommConfig& engine_config,
+               bool is_infiniband, EventLoop& event_loop)
     : uid(RandomUid()),
       device(engine_device),
       params(engine_params),
       config(engine_config),
       infiniband(is_infiniband),
       loop(event_loop),
-      receivers(static_cast<RecvConnection**>(calloc(kConnectionIndices, sizeof(RecvConnection*))), [](RecvConnection** table) { free(table); }) {
+      receivers(static_cast<RecvConnection**>(calloc(kConnectionIndices, sizeof(RecvConnection*))),
+                [](RecvConnection** table) { free(table); }) {
   for (uint32_t i = 0; i < kReceiveBatch; ++i) {
     receive_chain_[i].wr_id = 0;
     receive_chain_[i].num_sge = 0;
@@ -82,15 +85,19 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   // A CTS group or a record; without inline the same bytes are read from registered memory.
   port.max_inline = port.device->ProbeMaxInline(sizeof(CtsEntry) * static_cast<uint32_t>(params.max_recvs));
   if (!port.device->supports_srq()) {
-    return SystemError("device " + discovered.name + " has no shared receive queues, which Sluice needs; choose another device with NCCL_IB_HCA");
+    return SystemError(
+        "device " + discovered.name +
+        " has no shared receive queues, which Sluice needs; choose another device with NCCL_IB_HCA");
   }
   const auto device_cqe = static_cast<uint32_t>(port.device->attributes().max_cqe);
-  Result<CompletionQueue> cq = CompletionQueue::Create(*port.device, std::min(device_cqe, kReceiveEntries + kSendCredits));
+  Result<CompletionQueue> cq =
+      CompletionQueue::Create(*port.device, std::min(device_cqe, kReceiveEntries + kSendCredits));
   if (!cq.ok()) return cq.status();
   port.cq = std::move(*cq);
   poll_cqs_[index] = port.cq.get();
   const uint32_t depth = std::min(port.cq.depth(), kReceiveEntries + kSendCredits);
-  Result<SharedReceiveQueue> srq = SharedReceiveQueue::Create(*port.device, std::min(kReceiveEntries, depth / 2));
+  Result<SharedReceiveQueue> srq =
+      SharedReceiveQueue::Create(*port.device, std::min(kReceiveEntries, depth / 2));
   if (!srq.ok()) return srq.status();
   port.srq = std::move(*srq);
   const uint32_t entries = std::min(port.srq.depth(), std::max(1u, depth / 2));
@@ -104,20 +111,23 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   const Result<NetProperties> properties = table.ok() ? (*table)->Properties(device) : table.status();
   if (!properties.ok()) return properties.status();
   gpu_memory = properties->dmabuf ? "DMA-BUF" : properties->cuda ? "peer memory" : "not announced";
-  if (params.gdr_flush_disable || !(params.force_flush || properties->cuda || properties->dmabuf)) return Status::Ok();
+  if (params.gdr_flush_disable || !(params.force_flush || properties->cuda || properties->dmabuf))
+    return Status::Ok();
   return OpenFlush(port);
 }
 
 Status Engine::OpenFlush(EnginePort& port) {
   const std::shared_ptr<DeviceContext> owner[1] = {port.device};
-  Result<std::unique_ptr<MemoryHandle>> memory =
-      MemoryHandle::Register(owner, port.flush_target.data(), sizeof(port.flush_target), RegionKind::kPolled, MemoryKind::kHost);
+  Result<std::unique_ptr<MemoryHandle>> memory = MemoryHandle::Register(
+      owner, port.flush_target.data(), sizeof(port.flush_target), RegionKind::kPolled, MemoryKind::kHost);
   if (!memory.ok()) return memory.status();
   port.flush_memory = std::move(*memory);
-  Result<QueuePair> queue = QueuePair::Create(port.device->pd(), {.send_cq = port.cq.get(), .recv_cq = port.cq.get(), .max_send_wr = kFlushDepth});
+  Result<QueuePair> queue = QueuePair::Create(
+      port.device->pd(), {.send_cq = port.cq.get(), .recv_cq = port.cq.get(), .max_send_wr = kFlushDepth});
   if (!queue.ok()) return queue.status();
   port.flush_qp = std::move(*queue);
-  SLUICE_RETURN_IF_ERROR(port.flush_qp.ToInit({.port = port.port.number, .pkey_index = static_cast<uint16_t>(params.ib_pkey_index)}));
+  SLUICE_RETURN_IF_ERROR(port.flush_qp.ToInit(
+      {.port = port.port.number, .pkey_index = static_cast<uint16_t>(params.ib_pkey_index)}));
   RtrParams rtr;
   rtr.dest_qpn = port.flush_qp.number();
   rtr.mtu = port.attributes.active_mtu;
@@ -129,7 +139,8 @@ Status Engine::OpenFlush(EnginePort& port) {
   if (!marking.ok()) return marking.status();
   rtr.sl = static_cast<uint8_t>(marking->sl);
   SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRtr(rtr));
-  SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRts({.timeout = static_cast<uint8_t>(params.ib_timeout), .retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt)}));
+  SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRts({.timeout = static_cast<uint8_t>(params.ib_timeout),
+                                              .retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt)}));
   port.flush_free_wrs = std::min(kFlushDepth, port.flush_qp.caps().max_send_wr);
   return Status::Ok();
 }
@@ -142,7 +153,8 @@ Status Engine::RefillReceives(EnginePort& port) {
     const int error = ibv_post_srq_recv(port.srq.get(), receive_chain_.data(), &bad);
     if (count < kReceiveBatch) receive_chain_[count - 1].next = &receive_chain_[count];
     if (error != 0) [[unlikely]] {
-      return SystemError("posting receive entries on " + port.port.name, error, "the device was reset or removed, see dmesg");
+      return SystemError("posting receive entries on " + port.port.name, error,
+                         "the device was reset or removed, see dmesg");
     }
     port.srq_consumed -= count;
     port.srq_posted += count;

@@ -1,9 +1,9 @@
-// An engine: what one data thread owns on one NET device. Per port a completion queue and a shared receive queue, the
-// table of receiving connections, and the work that waits for room.
+// An engine: what one data thread owns on one NET device. Per port a completion queue and a shared receive
+// queue, the table of receiving connections, and the work that waits for room.
 //
-// Lifetime: engines and connections are never freed, so that a late call of NCCL meets a closed object, not freed memory.
-// Threads: `lock` guards everything that the data path touches (DataGuard on the data path, ControlGuard elsewhere);
-// members under "event thread" belong to the event thread alone.
+// Lifetime: engines and connections are never freed, so that a late call of NCCL meets a closed object, not
+// freed memory. Threads: `lock` guards everything that the data path touches (DataGuard on the data path,
+// ControlGuard elsewhere); members under "event thread" belong to the event thread alone.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -41,8 +41,9 @@ struct InPath;
 struct OutPath;
 struct Path;
 
-// Work request ids: address of the owner (64-byte aligned) | kind | number of work requests that this completion retires
-// (data) or, in the top 16 bits, an index (queue of the path, or retired requests of a control queue).
+// Work request ids: address of the owner (64-byte aligned) | kind | number of work requests that this
+// completion retires (data) or, in the top 16 bits, an index (queue of the path, or retired requests of a
+// control queue).
 enum class WorkKind : uint64_t { kData = 0, kControl = 1, kFlush = 2 };
 struct WorkId {
   static constexpr uint64_t kKindMask = 3;
@@ -71,9 +72,9 @@ struct EnginePort {
   // Work requests that may still be posted: a completion queue that overruns takes all paths down.
   uint32_t cq_credits = 0;
   uint32_t cq_credits_low = 0;  // half of them: below, nothing is posted without a signal
-  uint32_t srq_posted = 0;    // receive entries that an immediate may consume
-  uint32_t srq_reserved = 0;  // of those, promised to senders by CTS entries: never above srq_posted
-  uint32_t srq_consumed = 0;  // to repost, once receive_batch of them came together
+  uint32_t srq_posted = 0;      // receive entries that an immediate may consume
+  uint32_t srq_reserved = 0;    // of those, promised to senders by CTS entries: never above srq_posted
+  uint32_t srq_consumed = 0;    // to repost, once receive_batch of them came together
   uint32_t receive_batch = 1;
 
   // Loop-back for Iflush; made when GPU memory may be in use.
@@ -99,7 +100,8 @@ class Engine {
       const int count = ibv_poll_cq(poll_cqs_[i], kPollBatch, completions_.data());
       if (count != 0) OnCompletions(i, count);
     }
-    if (waiting_) [[unlikely]] Progress();
+    if (waiting_) [[unlikely]]
+      Progress();
   }
   // The first half of Poll for engines of one port: false when there was nothing, and nothing waits.
   [[gnu::always_inline]] bool PollQuickly(int* count) noexcept {
@@ -121,8 +123,8 @@ class Engine {
   // Entries of the smallest shared receive queue: what one group may need at most.
   uint32_t ReceiveEntries() const;
 
-  // Marks the path and its connections failed with `cause`; first cause wins. Any guard. The event thread tells the peer
-  // and moves the queue pairs to ERR.
+  // Marks the path and its connections failed with `cause`; first cause wins. Any guard. The event thread
+  // tells the peer and moves the queue pairs to ERR.
   void FailPath(Path& path, const Status& cause) noexcept;
   Path* FindPath(uint32_t qp_number);  // null: none with such a queue pair
   // Every path of this engine: the device is gone.
@@ -143,13 +145,13 @@ class Engine {
   // By connection index; kConnectionIndices entries, null until published, touched on use.
   std::unique_ptr<RecvConnection*[], void (*)(RecvConnection**)> receivers;
   TablePool tables;
-  std::vector<Path*> live_paths;  // have queue pairs
-  const char* gpu_memory = "";  // how it is registered, for the log
+  std::vector<Path*> live_paths;     // have queue pairs
+  const char* gpu_memory = "";       // how it is registered, for the log
   uint64_t flushed_completions = 0;  // consequences of a failure: counted, not printed
 
   // Event thread.
   std::vector<std::unique_ptr<Path>> paths;  // never freed: completions and posted tasks may still name them
-  std::vector<std::unique_ptr<Connection>> connections;  // likewise
+  std::vector<std::unique_ptr<Connection>> connections;    // likewise
   std::map<uint64_t, std::unique_ptr<OutLink>> out_links;  // by the peer's uid
   std::vector<std::unique_ptr<InLink>> in_links;
   std::map<uint32_t, ListenState*> listeners;

@@ -15,7 +15,8 @@ namespace sluice {
 void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
   EnginePort& port = ports[port_index];
   if (count < 0) [[unlikely]] {
-    return FailAll(SystemError("polling the completion queue of " + port.port.name + " failed; the device was reset or removed, see dmesg"));
+    return FailAll(SystemError("polling the completion queue of " + port.port.name +
+                               " failed; the device was reset or removed, see dmesg"));
   }
   for (int i = 0; i < count; ++i) {
     const ibv_wc& wc = completions_[static_cast<size_t>(i)];
@@ -26,7 +27,8 @@ void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
     } else if (WorkId::Kind(wc.wr_id) == WorkKind::kData) {
       auto* request = WorkId::Owner<SendRequest>(wc.wr_id);
       const uint32_t retired = WorkId::Count(wc.wr_id);
-      DataQueue& queue = static_cast<SendConnection*>(request->connection)->path->queues[WorkId::Index(wc.wr_id)];
+      DataQueue& queue =
+          static_cast<SendConnection*>(request->connection)->path->queues[WorkId::Index(wc.wr_id)];
       queue.free_wrs += retired;
       --queue.outstanding_chunks;
       port.cq_credits += retired;
@@ -43,7 +45,8 @@ void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
     }
   }
   if (port.srq_consumed >= port.receive_batch) {
-    if (Status status = RefillReceives(port); !status.ok()) [[unlikely]] FailAll(status);
+    if (Status status = RefillReceives(port); !status.ok()) [[unlikely]]
+      FailAll(status);
   }
 }
 
@@ -59,13 +62,15 @@ void Engine::OnImmediate(uint32_t port_index, const ibv_wc& wc) {
   ++port.srq_consumed;
   const Immediate immediate = Immediate::Unpack(ntohl(wc.imm_data));
   RecvConnection* connection = receivers[immediate.connection];
-  if (connection == nullptr) [[unlikely]] return OnStaleImmediate(wc, "no such connection");
+  if (connection == nullptr) [[unlikely]]
+    return OnStaleImmediate(wc, "no such connection");
   RecvGroup& group = connection->groups[immediate.slot];
   if (!group.open || group.epoch != immediate.epoch || immediate.sub >= group.n) [[unlikely]] {
     return OnStaleImmediate(wc, "no open receive");
   }
   RecvSub& sub = group.subs[immediate.sub];
-  if (sub.done || sub.counted >= sub.granted) [[unlikely]] return OnStaleImmediate(wc, "more chunks than granted");
+  if (sub.done || sub.counted >= sub.granted) [[unlikely]]
+    return OnStaleImmediate(wc, "more chunks than granted");
   --port.srq_reserved;
   ++sub.counted;
   ++sub.arrived[port_index];
@@ -94,9 +99,11 @@ void Engine::OnStaleImmediate(const ibv_wc& wc, const char* what) {
   Path* path = FindPath(wc.qp_num);
   if (path == nullptr || path->failed) return;
   const Immediate immediate = Immediate::Unpack(ntohl(wc.imm_data));
-  FailPath(*path, InternalError("protocol defect: immediate data for connection " + std::to_string(immediate.connection) + " slot " +
-                                std::to_string(immediate.slot) + " sub " + std::to_string(immediate.sub) + " from " + path->peer + ": " + what +
-                                "; nothing was delivered, please report it"));
+  FailPath(
+      *path,
+      InternalError("protocol defect: immediate data for connection " + std::to_string(immediate.connection) +
+                    " slot " + std::to_string(immediate.slot) + " sub " + std::to_string(immediate.sub) +
+                    " from " + path->peer + ": " + what + "; nothing was delivered, please report it"));
 }
 
 void Engine::OnError(const EnginePort& port, const ibv_wc& wc) {
@@ -109,8 +116,8 @@ void Engine::OnError(const EnginePort& port, const ibv_wc& wc) {
   if (path == nullptr) {
     ++flushed_completions;
     if (wc.qp_num == port.flush_qp.number() && WorkId::Kind(wc.wr_id) == WorkKind::kFlush) {
-      WorkId::Owner<FlushRequest>(wc.wr_id)->connection->Fail(
-          SystemError(DescribeCompletion(wc, {.device = port.port.name, .what = "flush of GPU memory", .local = {}, .remote = {}})));
+      WorkId::Owner<FlushRequest>(wc.wr_id)->connection->Fail(SystemError(DescribeCompletion(
+          wc, {.device = port.port.name, .what = "flush of GPU memory", .local = {}, .remote = {}})));
     }
     return;
   }
@@ -128,13 +135,16 @@ void Engine::OnError(const EnginePort& port, const ibv_wc& wc) {
     }
   }
   const std::string local = FormatGid(port.gid.gid) + " index " + std::to_string(port.gid.index);
-  const std::string message = DescribeCompletion(wc, {.device = port.port.name, .what = what, .local = local, .remote = remote});
-  FailPath(*path, IsRemoteFailure(wc.status) || IsFlush(wc.status) ? RemoteError(message) : SystemError(message));
+  const std::string message =
+      DescribeCompletion(wc, {.device = port.port.name, .what = what, .local = local, .remote = remote});
+  FailPath(*path,
+           IsRemoteFailure(wc.status) || IsFlush(wc.status) ? RemoteError(message) : SystemError(message));
 }
 
 uint32_t Engine::ReceiveEntries() const {
   uint32_t entries = UINT32_MAX;
-  for (uint32_t i = 0; i < port_count; ++i) entries = std::min(entries, ports[i].srq_posted + ports[i].srq_consumed);
+  for (uint32_t i = 0; i < port_count; ++i)
+    entries = std::min(entries, ports[i].srq_posted + ports[i].srq_consumed);
   return entries;
 }
 
@@ -183,7 +193,8 @@ void Engine::ReleaseReservations(RecvConnection& connection) {
     for (uint32_t i = 0; i < group.n; ++i) {
       RecvSub& sub = group.subs[i];
       if (sub.done) continue;
-      for (uint32_t port = 0; port < port_count; ++port) ports[port].srq_reserved -= sub.granted - sub.arrived[port];
+      for (uint32_t port = 0; port < port_count; ++port)
+        ports[port].srq_reserved -= sub.granted - sub.arrived[port];
       sub.granted = 0;
       sub.done = true;
     }
@@ -236,18 +247,20 @@ void Engine::Remove(RecvGroup* group) noexcept {
 }
 
 void Engine::Progress() noexcept {
-  // Oldest first; a full queue holds back only its own path's later work. PostCts and PostChunks may fail a path, which
-  // removes other items: restart then.
+  // Oldest first; a full queue holds back only its own path's later work. PostCts and PostChunks may fail a
+  // path, which removes other items: restart then.
   if (groups_head_ != nullptr) {
     // Every entry counts now: do not wait for a batch to come together.
     for (uint32_t i = 0; i < port_count; ++i) {
-      if (Status status = RefillReceives(ports[i]); !status.ok()) [[unlikely]] return FailAll(status);
+      if (Status status = RefillReceives(ports[i]); !status.ok()) [[unlikely]]
+        return FailAll(status);
     }
   }
   for (RecvGroup* group = groups_head_; group != nullptr;) {
     RecvGroup* next = group->next;
     const CtsOutcome outcome = PostCts(*group);
-    // A smaller group must not overtake: its sender may wait for this one, and then never gives the entries back.
+    // A smaller group must not overtake: its sender may wait for this one, and then never gives the entries
+    // back.
     if (outcome == CtsOutcome::kNoReceives) break;
     if (outcome == CtsOutcome::kDone) {
       Remove(group);

@@ -33,7 +33,8 @@ Status EventLoop::Start() {
   event.events = EPOLLIN;
   event.data.fd = wake_fd_;
   if (epoll_fd_ < 0 || wake_fd_ < 0 || epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &event) != 0) {
-    Status status = SystemError("event thread: cannot create its descriptors", errno, "raise the limit of open files (ulimit -n)");
+    Status status = SystemError("event thread: cannot create its descriptors", errno,
+                                "raise the limit of open files (ulimit -n)");
     if (epoll_fd_ >= 0) close(epoll_fd_);
     if (wake_fd_ >= 0) close(wake_fd_);
     return status;

@@ -1,5 +1,5 @@
-// The one event thread of the process: links, listener, device events, deadlines. Everything that may take longer than a
-// few microseconds happens here, so that no call of NCCL blocks.
+// The one event thread of the process: links, listener, device events, deadlines. Everything that may take
+// longer than a few microseconds happens here, so that no call of NCCL blocks.
 //
 // Threads: Post from any thread; everything else only from the event thread (inside callbacks).
 #pragma once
@@ -24,7 +24,8 @@ class EventLoop {
   using Clock = std::chrono::steady_clock;
   using TimerId = uint64_t;
 
-  // Started by the first call; lives to the end of the process. An error means that threads or descriptors ran out.
+  // Started by the first call; lives to the end of the process. An error means that threads or descriptors
+  // ran out.
   static Result<EventLoop*> Get();
 
   void Post(Task task);

@@ -1,5 +1,6 @@
-// Frames of the TCP link between a sending engine S and a receiving engine R, and the handle that names a listener.
-// Order of a first connection: Hello, HelloOk, Path, PathOk, PathUp, Open, Conn; a later one on the same path: Open, Conn.
+// Frames of the TCP link between a sending engine S and a receiving engine R, and the handle that names a
+// listener. Order of a first connection: Hello, HelloOk, Path, PathOk, PathUp, Open, Conn; a later one on the
+// same path: Open, Conn.
 #pragma once
 
 #include <array>
@@ -39,7 +40,8 @@ inline constexpr uint16_t kFrameVersion = 1;
 
 using Secret = std::array<uint8_t, 16>;
 
-// What Listen writes and Connect reads. `attempt` belongs to the connecting side: it survives between retries.
+// What Listen writes and Connect reads. `attempt` belongs to the connecting side: it survives between
+// retries.
 struct ListenHandle {
   uint32_t magic;  // kHandleMagic
   uint16_t version;

@@ -8,7 +8,8 @@
 
 namespace sluice {
 
-Link::Link(EventLoop& loop, Socket socket, std::string peer) : loop_(loop), socket_(std::move(socket)), peer_(std::move(peer)) {}
+Link::Link(EventLoop& loop, Socket socket, std::string peer)
+    : loop_(loop), socket_(std::move(socket)), peer_(std::move(peer)) {}
 
 Link::~Link() {
   *alive_ = false;
@@ -37,7 +38,8 @@ void Link::SendBytes(FrameType type, const std::vector<std::byte>& payload) {
 
 Status Link::Flush() {
   while (output_sent_ < output_.size()) {
-    const ssize_t sent = send(socket_.fd(), output_.data() + output_sent_, output_.size() - output_sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send(socket_.fd(), output_.data() + output_sent_, output_.size() - output_sent_,
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) break;
@@ -92,19 +94,28 @@ Status Link::ReadFrames() {
     const ssize_t got = recv(socket_.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Status::Ok();
-    if (got < 0) return RemoteError(SystemError("link to " + peer_ + " broke", errno, "see the log of that host for the cause").message());
-    if (got == 0) return RemoteError("link to " + peer_ + " was closed by the peer: its process ended or aborted; see the log of that host for the cause");
+    if (got < 0)
+      return RemoteError(
+          SystemError("link to " + peer_ + " broke", errno, "see the log of that host for the cause")
+              .message());
+    if (got == 0)
+      return RemoteError(
+          "link to " + peer_ +
+          " was closed by the peer: its process ended or aborted; see the log of that host for the cause");
     input_.insert(input_.end(), buffer, buffer + got);
     size_t used = 0;
     while (input_.size() - used >= sizeof(FrameHeader)) {
       FrameHeader header;
       memcpy(&header, input_.data() + used, sizeof(header));
       if (header.length > kMaxFrameBytes) {
-        return RemoteError("link to " + peer_ + ": a frame of " + std::to_string(header.length) + " bytes exceeds " + std::to_string(kMaxFrameBytes) + "; something else than Sluice is connected");
+        return RemoteError("link to " + peer_ + ": a frame of " + std::to_string(header.length) +
+                           " bytes exceeds " + std::to_string(kMaxFrameBytes) +
+                           "; something else than Sluice is connected");
       }
       if (input_.size() - used < sizeof(header) + header.length) break;
       const FrameHandler handler = on_frame_;  // it may replace itself
-      const Status status = handler(header.type, std::span(input_).subspan(used + sizeof(header), header.length));
+      const Status status =
+          handler(header.type, std::span(input_).subspan(used + sizeof(header), header.length));
       if (!*alive || !socket_) return Status::Ok();
       SLUICE_RETURN_IF_ERROR(status);
       used += sizeof(header) + header.length;

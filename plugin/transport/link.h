@@ -1,4 +1,5 @@
-// One TCP link: whole frames in both directions over a non-blocking socket. It survives any split of reads and writes.
+// One TCP link: whole frames in both directions over a non-blocking socket. It survives any split of reads
+// and writes.
 //
 // Threads: event thread only.
 #pragma once

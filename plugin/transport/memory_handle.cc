@@ -2,17 +2,21 @@
 
 namespace sluice {
 
-MemoryHandle::~MemoryHandle() { (void)Release(); }
+MemoryHandle::~MemoryHandle() {
+  (void)Release();
+}
 
-Result<std::unique_ptr<MemoryHandle>> MemoryHandle::Register(std::span<const std::shared_ptr<DeviceContext>> devices, void* data,
-                                                             size_t bytes, RegionKind region_kind, MemoryKind kind,
-                                                             uint64_t dmabuf_offset, int dmabuf_fd) {
+Result<std::unique_ptr<MemoryHandle>> MemoryHandle::Register(
+    std::span<const std::shared_ptr<DeviceContext>> devices, void* data, size_t bytes, RegionKind region_kind,
+    MemoryKind kind, uint64_t dmabuf_offset, int dmabuf_fd) {
   auto handle = std::make_unique<MemoryHandle>();
   handle->kind_ = kind;
   for (const std::shared_ptr<DeviceContext>& device : devices) {
     MemoryCache& cache = device->memory();
     Result<MemoryRegion*> region =
-        dmabuf_fd >= 0 ? cache.RegisterDmaBuf(dmabuf_offset, bytes, reinterpret_cast<uint64_t>(data), dmabuf_fd) : cache.Register(data, bytes, region_kind);
+        dmabuf_fd >= 0
+            ? cache.RegisterDmaBuf(dmabuf_offset, bytes, reinterpret_cast<uint64_t>(data), dmabuf_fd)
+            : cache.Register(data, bytes, region_kind);
     if (!region.ok()) return region.status();  // the destructor releases the others
     const size_t port = handle->count_++;
     handle->members_[port] = {device, *region};

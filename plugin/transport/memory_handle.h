@@ -21,10 +21,11 @@ class MemoryHandle {
   MemoryHandle& operator=(const MemoryHandle&) = delete;
   ~MemoryHandle();
 
-  // `devices`: one per port, in port order. dmabuf_fd < 0: plain memory. When one port refuses, what the others
-  // registered is released.
-  static Result<std::unique_ptr<MemoryHandle>> Register(std::span<const std::shared_ptr<DeviceContext>> devices, void* data, size_t bytes,
-                                                        RegionKind region_kind, MemoryKind kind, uint64_t dmabuf_offset = 0, int dmabuf_fd = -1);
+  // `devices`: one per port, in port order. dmabuf_fd < 0: plain memory. When one port refuses, what the
+  // others registered is released.
+  static Result<std::unique_ptr<MemoryHandle>> Register(
+      std::span<const std::shared_ptr<DeviceContext>> devices, void* data, size_t bytes,
+      RegionKind region_kind, MemoryKind kind, uint64_t dmabuf_offset = 0, int dmabuf_fd = -1);
   // Reports the first failure; releases everything in any case.
   Status Release();
 

@@ -23,7 +23,8 @@ Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair&
   QueuePairOptions options;
   options.send_cq = port.cq.get();
   options.recv_cq = port.cq.get();
-  const InitParams init{.port = port.port.number, .pkey_index = static_cast<uint16_t>(engine.params.ib_pkey_index)};
+  const InitParams init{.port = port.port.number,
+                        .pkey_index = static_cast<uint16_t>(engine.params.ib_pkey_index)};
   // R writes CTS entries, S only receives them: no receive entries on either side.
   options.max_send_wr = outbound ? 1 : kControlQueueDepth;
   options.max_inline = outbound ? 0 : port.max_inline;
@@ -43,8 +44,9 @@ Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair&
   return Status::Ok();
 }
 
-Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pair_index, const PairFrame& theirs, const PortAddress& peer_port,
-                   uint32_t own_base_psn, uint32_t peer_base_psn) {
+Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pair_index,
+                   const PairFrame& theirs, const PortAddress& peer_port, uint32_t own_base_psn,
+                   uint32_t peer_base_psn) {
   const Params& params = engine.params;
   EnginePort& port = engine.ports[path.outbound ? pair.sender_port : pair.receiver_port];
   pair.mtu = PathMtu(port.attributes.active_mtu, static_cast<ibv_mtu>(peer_port.mtu));
@@ -54,19 +56,23 @@ Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pa
   std::copy(peer_port.gid.begin(), peer_port.gid.end(), rtr.dgid.raw);
   rtr.dlid = peer_port.lid;
   const bool ethernet = port.port.link_layer == LinkLayer::kEthernet;
-  rtr.is_global = ethernet || peer_port.needs_grh != 0 || (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0 ||
+  rtr.is_global = ethernet || peer_port.needs_grh != 0 ||
+                  (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0 ||
                   SubnetPrefix(port.gid.gid) != SubnetPrefix(rtr.dgid);
   RtsParams rts;
   rts.timeout = static_cast<uint8_t>(params.ib_timeout);
   rts.retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt);
-  const ibv_ece ece{.vendor_id = theirs.ece.vendor_id, .options = theirs.ece.options, .comp_mask = theirs.ece.comp_mask};
+  const ibv_ece ece{
+      .vendor_id = theirs.ece.vendor_id, .options = theirs.ece.options, .comp_mask = theirs.ece.comp_mask};
   auto connect = [&](QueuePair& queue, uint32_t dest_qpn, uint32_t queue_index) -> Status {
     if (params.ib_ece_enable && ece.vendor_id != 0) SLUICE_RETURN_IF_ERROR(queue.SetEce(ece));
     rtr.dest_qpn = dest_qpn;
     rtr.psn = PsnOf(peer_base_psn, pair_index, queue_index);
     rts.psn = PsnOf(own_base_psn, pair_index, queue_index);
-    // Distinct flow labels give each queue pair a UDP source port, hence an ECMP path, of its own; equal in both directions.
-    rtr.flow_label = ethernet ? (std::min(own_base_psn, peer_base_psn) + pair_index * 64 + queue_index) & 0xfffff : 0;
+    // Distinct flow labels give each queue pair a UDP source port, hence an ECMP path, of its own; equal in
+    // both directions.
+    rtr.flow_label =
+        ethernet ? (std::min(own_base_psn, peer_base_psn) + pair_index * 64 + queue_index) & 0xfffff : 0;
     SLUICE_RETURN_IF_ERROR(queue.ToRtr(rtr));
     return queue.ToRts(rts);
   };
@@ -94,18 +100,21 @@ void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports) {
     std::copy(peer.gid.begin(), peer.gid.end(), peer_gid.raw);
     const ClassFrame& service_class = path.classes[0];
     SLUICE_INFO(kLogNet,
-                "path %s %s: %s %s GID %s index %d LID %u, peer %s GID %s LID %u, MTU %u, SL %u TC %u (grants TC %u), %zu data + 1 control queue "
+                "path %s %s: %s %s GID %s index %d LID %u, peer %s GID %s LID %u, MTU %u, SL %u TC %u "
+                "(grants TC %u), %zu data + 1 control queue "
                 "pairs, routing %s, ordering %s, GPU memory %s",
                 path.outbound ? "to" : "from", path.peer.c_str(), port.port.name.c_str(),
-                std::string(LinkLayerName(port.port.link_layer)).c_str(), FormatGid(port.gid.gid).c_str(), port.gid.index, port.attributes.lid,
-                peer.name.c_str(), FormatGid(peer_gid).c_str(), peer.lid, MtuBytes(pair.mtu), service_class.sl, service_class.traffic_class,
-                service_class.control_traffic_class, pair.data.size(), port.adaptive_routing ? "adaptive" : "static",
-                port.device->memory().UsesRelaxedOrdering() ? "relaxed" : "strict",
-                engine.gpu_memory);
+                std::string(LinkLayerName(port.port.link_layer)).c_str(), FormatGid(port.gid.gid).c_str(),
+                port.gid.index, port.attributes.lid, peer.name.c_str(), FormatGid(peer_gid).c_str(), peer.lid,
+                MtuBytes(pair.mtu), service_class.sl, service_class.traffic_class,
+                service_class.control_traffic_class, pair.data.size(),
+                port.adaptive_routing ? "adaptive" : "static",
+                port.device->memory().UsesRelaxedOrdering() ? "relaxed" : "strict", engine.gpu_memory);
   }
 }
 
-Result<std::vector<std::pair<uint8_t, uint8_t>>> MatchPorts(const std::vector<PortAddress>& senders, const std::vector<PortAddress>& receivers) {
+Result<std::vector<std::pair<uint8_t, uint8_t>>> MatchPorts(const std::vector<PortAddress>& senders,
+                                                            const std::vector<PortAddress>& receivers) {
   std::vector<std::pair<uint8_t, uint8_t>> pairs;
   const size_t count = std::max(senders.size(), receivers.size());
   const bool more_senders = senders.size() >= receivers.size();
@@ -113,7 +122,8 @@ Result<std::vector<std::pair<uint8_t, uint8_t>>> MatchPorts(const std::vector<Po
   const std::vector<PortAddress>& few = more_senders ? receivers : senders;
   std::vector<size_t> uses(few.size(), 0);
   for (size_t i = 0; i < count; ++i) {
-    // The least used port of the same link layer; on a tie one in the same subnet (positions may be swapped on the peer).
+    // The least used port of the same link layer; on a tie one in the same subnet (positions may be swapped
+    // on the peer).
     int best = -1;
     for (size_t j = 0; j < few.size(); ++j) {
       const size_t candidate = (i + j) % few.size();
@@ -122,15 +132,19 @@ Result<std::vector<std::pair<uint8_t, uint8_t>>> MatchPorts(const std::vector<Po
         best = static_cast<int>(candidate);
         continue;
       }
-      const bool closer = SameSubnetOf(many[i], few[candidate]) && !SameSubnetOf(many[i], few[static_cast<size_t>(best)]);
-      if (uses[candidate] < uses[static_cast<size_t>(best)] || (uses[candidate] == uses[static_cast<size_t>(best)] && closer)) {
+      const bool closer =
+          SameSubnetOf(many[i], few[candidate]) && !SameSubnetOf(many[i], few[static_cast<size_t>(best)]);
+      if (uses[candidate] < uses[static_cast<size_t>(best)] ||
+          (uses[candidate] == uses[static_cast<size_t>(best)] && closer)) {
         best = static_cast<int>(candidate);
       }
     }
     if (best < 0) {
-      return InvalidUsage("port " + many[i].name + " is " + std::string(LinkLayerName(static_cast<LinkLayer>(many[i].link_layer))) +
-                          " and the peer has only " + std::string(LinkLayerName(static_cast<LinkLayer>(few[0].link_layer))) +
-                          " ports (" + few[0].name + "); choose devices of one link layer with NCCL_IB_HCA on every host");
+      return InvalidUsage("port " + many[i].name + " is " +
+                          std::string(LinkLayerName(static_cast<LinkLayer>(many[i].link_layer))) +
+                          " and the peer has only " +
+                          std::string(LinkLayerName(static_cast<LinkLayer>(few[0].link_layer))) + " ports (" +
+                          few[0].name + "); choose devices of one link layer with NCCL_IB_HCA on every host");
     }
     ++uses[static_cast<size_t>(best)];
     const auto many_index = static_cast<uint8_t>(i);

@@ -1,5 +1,6 @@
-// Paths: directed bundles of RC queue pairs between a sending and a receiving engine, shared by all their connections.
-// Per port pair one control queue pair (R to S: CTS entries) and the data queue pairs of each class (S to R).
+// Paths: directed bundles of RC queue pairs between a sending and a receiving engine, shared by all their
+// connections. Per port pair one control queue pair (R to S: CTS entries) and the data queue pairs of each
+// class (S to R).
 //
 // Threads: queues and counters under the engine's lock; state and life cycle belong to the event thread.
 #pragma once
@@ -33,7 +34,8 @@ struct alignas(64) DataQueue {
   uint32_t outstanding_chunks = 0;
   uint32_t free_wrs = 0;
   uint32_t depth = 0;
-  uint32_t split_above_bytes = ~0u;  // longer chunks: data and immediate in two work requests (adaptive routing)
+  uint32_t split_above_bytes =
+      ~0u;  // longer chunks: data and immediate in two work requests (adaptive routing)
   ibv_send_wr bulk{};
   ibv_send_wr record{};
   ibv_send_wr immediate{};
@@ -81,10 +83,10 @@ struct Path {
   bool outbound = false;
   std::vector<ClassFrame> classes;
   std::vector<PortPair> pairs;
-  uint16_t stripes = 1;           // chunks of a long message
-  uint64_t max_message_bytes = 0;  // of one chunk
+  uint16_t stripes = 1;             // chunks of a long message
+  uint64_t max_message_bytes = 0;   // of one chunk
   uint64_t stripe_above_bytes = 0;  // longer messages may have more than one chunk; the same at both ends
-  std::string peer;               // "host:pid" of the other engine
+  std::string peer;                 // "host:pid" of the other engine
 
   // Under the engine's lock.
   bool usable = false;
@@ -120,7 +122,9 @@ struct InPath : Path {
 };
 
 // Initial packet sequence numbers: distinct per queue pair, from one random base per direction.
-constexpr uint32_t PsnOf(uint32_t base, uint32_t pair, uint32_t queue) { return (base + pair * 0x10007 + queue * 0x101) & 0xffffff; }
+constexpr uint32_t PsnOf(uint32_t base, uint32_t pair, uint32_t queue) {
+  return (base + pair * 0x10007 + queue * 0x101) & 0xffffff;
+}
 
 // Sizes of the queue pairs of a path, before the device's limits.
 inline constexpr uint32_t kDataQueueDepth = 256;
@@ -129,12 +133,15 @@ inline constexpr uint32_t kControlQueueDepth = 256;
 // Creates the queue pairs of `pair` (in INIT) on the engine. `data_queues` of them carry data.
 Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair& pair);
 // INIT to RTS with the other side's numbers. ECE of the peer is applied when it has any.
-Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pair_index, const PairFrame& theirs,
-                   const PortAddress& peer_port, uint32_t own_base_psn, uint32_t peer_base_psn);
+Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pair_index,
+                   const PairFrame& theirs, const PortAddress& peer_port, uint32_t own_base_psn,
+                   uint32_t peer_base_psn);
 // One INFO line: device, GIDs, MTU, SL and TC, queue pairs, routing, ordering, GPU memory kind.
 void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports);
 
-// Which port pairs connect two engines: as many as the larger one has ports, same link layer, same subnet where possible.
-Result<std::vector<std::pair<uint8_t, uint8_t>>> MatchPorts(const std::vector<PortAddress>& senders, const std::vector<PortAddress>& receivers);
+// Which port pairs connect two engines: as many as the larger one has ports, same link layer, same subnet
+// where possible.
+Result<std::vector<std::pair<uint8_t, uint8_t>>> MatchPorts(const std::vector<PortAddress>& senders,
+                                                            const std::vector<PortAddress>& receivers);
 
 }  // namespace sluice

@@ -11,9 +11,9 @@ namespace sluice {
 bool PostChunks(SendRequest& request) noexcept;
 
 enum class CtsOutcome : uint8_t {
-  kDone,          // written, or the path failed
-  kQueueFull,     // this control queue, or its completion queue: others may have room
-  kNoReceives,    // receive entries are short for everybody
+  kDone,        // written, or the path failed
+  kQueueFull,   // this control queue, or its completion queue: others may have room
+  kNoReceives,  // receive entries are short for everybody
 };
 
 // Reserves receive entries and writes the CTS entries of a group.

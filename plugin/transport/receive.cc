@@ -15,8 +15,10 @@ struct ChunkNeed {
 };
 
 ChunkNeed NeedOf(const InPath& path, uint32_t capacity_bytes) {
-  if (capacity_bytes <= path.stripe_above_bytes) [[likely]] return {1, 1};
-  const auto least = static_cast<uint32_t>((capacity_bytes + path.max_message_bytes - 1) / path.max_message_bytes);
+  if (capacity_bytes <= path.stripe_above_bytes) [[likely]]
+    return {1, 1};
+  const auto least =
+      static_cast<uint32_t>((capacity_bytes + path.max_message_bytes - 1) / path.max_message_bytes);
   return {least, std::max<uint32_t>(least, path.stripes)};
 }
 
@@ -52,7 +54,8 @@ CtsOutcome PostCts(RecvGroup& group) noexcept {
   Engine& engine = *group.engine;
   ControlQueue& control = path.controls[connection.control_pair];
   EnginePort& port = engine.ports[control.engine_port];
-  if (control.free_wrs == 0 || port.cq_credits == 0) [[unlikely]] return CtsOutcome::kQueueFull;
+  if (control.free_wrs == 0 || port.cq_credits == 0) [[unlikely]]
+    return CtsOutcome::kQueueFull;
   for (uint32_t i = 0; i < engine.port_count; ++i) {
     const EnginePort& reserved = engine.ports[i];
     if (reserved.srq_posted - reserved.srq_reserved < group.wanted_chunks) [[unlikely]] {
@@ -66,8 +69,8 @@ CtsOutcome PostCts(RecvGroup& group) noexcept {
   control.wr.wr.rdma.remote_addr = group.remote_entries;
   control.wr.wr.rdma.rkey = connection.cts_rkey;
   unsigned flags = bytes <= control.max_inline ? IBV_SEND_INLINE : 0;
-  // What is posted without a signal keeps its credit until a later signal of the same queue. With many paths these would be
-  // all credits there are; so the second half of them goes to signalled work only.
+  // What is posted without a signal keeps its credit until a later signal of the same queue. With many paths
+  // these would be all credits there are; so the second half of them goes to signalled work only.
   if (++control.unsignaled >= control.signal_every || port.cq_credits <= port.cq_credits_low) {
     flags |= IBV_SEND_SIGNALED;
     control.wr.wr_id = WorkId::Pack(WorkKind::kControl, &control, 0, control.unsignaled);
@@ -89,23 +92,29 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
   auto& connection = *static_cast<RecvConnection*>(this);
   Engine& engine = *connection.engine;
   DataGuard guard(engine.lock);
-  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]] return Attempt<Request>::Failed(error);
+  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]]
+    return Attempt<Request>::Failed(error);
   if (buffers.empty() || buffers.size() > connection.max_recvs) [[unlikely]] {
-    engine.FailPath(*connection.path, InvalidArgument("irecv of " + std::to_string(buffers.size()) + " buffers: this connection groups 1 to " +
-                                                      std::to_string(connection.max_recvs) + " (SLUICE_MAX_RECVS)"));
+    engine.FailPath(*connection.path,
+                    InvalidArgument("irecv of " + std::to_string(buffers.size()) +
+                                    " buffers: this connection groups 1 to " +
+                                    std::to_string(connection.max_recvs) + " (SLUICE_MAX_RECVS)"));
     return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
   }
   const uint32_t slot = static_cast<uint32_t>(connection.group % kSlots);
   RecvGroup& group = connection.groups[slot];
-  if (group.open) [[unlikely]] return Attempt<Request>::Again();  // 32 receives are open
+  if (group.open) [[unlikely]]
+    return Attempt<Request>::Again();  // 32 receives are open
   const uint32_t n = static_cast<uint32_t>(buffers.size());
   const uint32_t seq = connection.seq;
   uint32_t least = 0, wanted = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const ReceiveBuffer& buffer = buffers[i];
     if (buffer.bytes > kMaxMessageBytes || (buffer.bytes != 0 && buffer.memory == nullptr)) [[unlikely]] {
-      engine.FailPath(*connection.path, InvalidArgument("irecv buffer " + std::to_string(i) + " of " + std::to_string(buffer.bytes) + " bytes " +
-                                                        (buffer.memory == nullptr ? "has no memory handle" : "exceeds 2147483647")));
+      engine.FailPath(*connection.path, InvalidArgument("irecv buffer " + std::to_string(i) + " of " +
+                                                        std::to_string(buffer.bytes) + " bytes " +
+                                                        (buffer.memory == nullptr ? "has no memory handle"
+                                                                                  : "exceeds 2147483647")));
       return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
     }
     const ChunkNeed need = NeedOf(*connection.path, static_cast<uint32_t>(buffer.bytes));
@@ -137,8 +146,10 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
   if (engine.has_waiting() || PostCts(group) != CtsOutcome::kDone) [[unlikely]] {
     const uint32_t entries = engine.ReceiveEntries();
     if (least > entries) {
-      engine.FailPath(*connection.path, InvalidUsage("irecv of " + std::to_string(n) + " buffers needs " + std::to_string(least) + " receive entries and " +
-                                                     engine.Describe() + " has " + std::to_string(entries) + " (max_srq_wr, max_cqe); lower SLUICE_MAX_RECVS"));
+      engine.FailPath(*connection.path, InvalidUsage("irecv of " + std::to_string(n) + " buffers needs " +
+                                                     std::to_string(least) + " receive entries and " +
+                                                     engine.Describe() + " has " + std::to_string(entries) +
+                                                     " (max_srq_wr, max_cqe); lower SLUICE_MAX_RECVS"));
       return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
     }
     engine.Enqueue(&group);
@@ -151,13 +162,16 @@ Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) noexce
   auto& connection = *static_cast<RecvConnection*>(this);
   Engine& engine = *connection.engine;
   DataGuard guard(engine.lock);
-  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]] return Attempt<Request>::Failed(error);
+  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]]
+    return Attempt<Request>::Failed(error);
   const ReceiveBuffer* last = nullptr;
   for (const ReceiveBuffer& buffer : buffers) {
     if (buffer.bytes != 0 && buffer.memory != nullptr) last = &buffer;
   }
-  // Host memory is coherent; the read is for GPU memory, where data may still be in flight inside the PCIe tree.
-  if (last == nullptr || engine.params.gdr_flush_disable || (last->memory->kind() == MemoryKind::kHost && !engine.params.force_flush)) {
+  // Host memory is coherent; the read is for GPU memory, where data may still be in flight inside the PCIe
+  // tree.
+  if (last == nullptr || engine.params.gdr_flush_disable ||
+      (last->memory->kind() == MemoryKind::kHost && !engine.params.force_flush)) {
     return Attempt<Request>::Again();
   }
   FlushRequest* request = nullptr;
@@ -165,17 +179,21 @@ Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) noexce
     if (!connection.flushes[i].open) request = &connection.flushes[i];
   }
   bool room = request != nullptr;
-  for (uint32_t i = 0; i < engine.port_count; ++i) room &= engine.ports[i].flush_free_wrs > 0 && engine.ports[i].cq_credits > 0;
-  // An empty answer would mean "done": wait for room by polling. Each flush in flight completes without remote software.
+  for (uint32_t i = 0; i < engine.port_count; ++i)
+    room &= engine.ports[i].flush_free_wrs > 0 && engine.ports[i].cq_credits > 0;
+  // An empty answer would mean "done": wait for room by polling. Each flush in flight completes without
+  // remote software.
   while (!room) {
     engine.Poll();
-    if (const Status* error = connection.error.load(std::memory_order_acquire)) return Attempt<Request>::Failed(error);
+    if (const Status* error = connection.error.load(std::memory_order_acquire))
+      return Attempt<Request>::Failed(error);
     if (request == nullptr) {
       connection.Fail(InvalidUsage("more than 32 flushes are open on one connection"));
       return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
     }
     room = true;
-    for (uint32_t i = 0; i < engine.port_count; ++i) room &= engine.ports[i].flush_free_wrs > 0 && engine.ports[i].cq_credits > 0;
+    for (uint32_t i = 0; i < engine.port_count; ++i)
+      room &= engine.ports[i].flush_free_wrs > 0 && engine.ports[i].cq_credits > 0;
   }
   request->open = true;
   request->done = false;
@@ -241,7 +259,8 @@ namespace {
 TestOutcome Request::Test(int* sizes) noexcept {
   auto& request = *static_cast<RequestBase*>(this);
   Engine& engine = *request.engine;
-  if (!engine.lock.TryLockBiased()) [[unlikely]] return TestShared(request, sizes);
+  if (!engine.lock.TryLockBiased()) [[unlikely]]
+    return TestShared(request, sizes);
   if (!request.done) {
     int count;
     if (engine.PollQuickly(&count)) engine.FinishPoll(count);

@@ -53,7 +53,8 @@ void ResetConnection(RecvConnection& connection, Engine& engine) {
   connection.groups = TakeOr(FreeRequests().groups, kSlots);
   connection.flushes = TakeOr(FreeRequests().flushes, kSlots);
   for (uint32_t i = 0; i < kSlots; ++i) {
-    for (RequestBase* request : {static_cast<RequestBase*>(&connection.groups[i]), static_cast<RequestBase*>(&connection.flushes[i])}) {
+    for (RequestBase* request : {static_cast<RequestBase*>(&connection.groups[i]),
+                                 static_cast<RequestBase*>(&connection.flushes[i])}) {
       request->engine = &engine;
       request->connection = &connection;
     }
@@ -65,7 +66,8 @@ void ResetConnection(RecvConnection& connection, Engine& engine) {
 void RecycleRequests(Connection& connection) {
   Pool& pool = FreeRequests();
   if (auto* send = dynamic_cast<SendConnection*>(&connection)) {
-    if (send->requests != nullptr) pool.sends.emplace_back(kSlots * send->max_recvs, std::move(send->requests));
+    if (send->requests != nullptr)
+      pool.sends.emplace_back(kSlots * send->max_recvs, std::move(send->requests));
     return;
   }
   auto& receive = static_cast<RecvConnection&>(connection);

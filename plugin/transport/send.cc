@@ -14,12 +14,15 @@ constexpr uint32_t RoundUpToChunkAlign(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + kChunkAlignBytes - 1) & ~uint64_t{kChunkAlignBytes - 1});
 }
 
-// Number and size of the chunks of a message: one, unless it is long enough to stripe or above the port's limit.
+// Number and size of the chunks of a message: one, unless it is long enough to stripe or above the port's
+// limit.
 void PlanChunks(const OutPath& path, uint32_t granted_chunks, SendRequest& request) {
   request.chunks = 1;
   request.chunk_bytes = request.bytes;
-  if (request.bytes <= path.stripe_above_bytes) [[likely]] return;
-  uint64_t count = std::max<uint64_t>(path.stripes, (request.bytes + path.max_message_bytes - 1) / path.max_message_bytes);
+  if (request.bytes <= path.stripe_above_bytes) [[likely]]
+    return;
+  uint64_t count =
+      std::max<uint64_t>(path.stripes, (request.bytes + path.max_message_bytes - 1) / path.max_message_bytes);
   count = std::min<uint64_t>(count, granted_chunks);
   request.chunk_bytes = RoundUpToChunkAlign((request.bytes + count - 1) / count);
   request.chunks = static_cast<uint16_t>((request.bytes + request.chunk_bytes - 1) / request.chunk_bytes);
@@ -47,9 +50,10 @@ void PlanChunks(const OutPath& path, uint32_t granted_chunks, SendRequest& reque
 }
 
 std::string SizeMismatch(const SendConnection& connection, uint64_t bytes, uint32_t capacity, int tag) {
-  return "message of " + std::to_string(bytes) + " bytes (tag " + std::to_string(tag) + ") to " + connection.path->peer +
-         " does not fit the posted receive of " + std::to_string(capacity) +
-         " bytes; likely one rank registered its buffer and the other did not, or the counts differ between the ranks";
+  return "message of " + std::to_string(bytes) + " bytes (tag " + std::to_string(tag) + ") to " +
+         connection.path->peer + " does not fit the posted receive of " + std::to_string(capacity) +
+         " bytes; likely one rank registered its buffer and the other did not, or the counts differ between "
+         "the ranks";
 }
 
 }  // namespace
@@ -86,14 +90,18 @@ struct Chunk {
   uint32_t chunks;  // of its message
 };
 
-[[gnu::always_inline]] inline PostOutcome PostChunk(SendConnection& connection, OutPath& path, DataQueue& queue, SendRequest& request, const Chunk& chunk) {
+[[gnu::always_inline]] inline PostOutcome PostChunk(SendConnection& connection, OutPath& path,
+                                                    DataQueue& queue, SendRequest& request,
+                                                    const Chunk& chunk) {
   Engine& engine = *connection.engine;
   EnginePort& port = engine.ports[queue.engine_port];
-  // Adaptive routing delivers packets of one write out of order: the immediate follows in a packet of its own.
+  // Adaptive routing delivers packets of one write out of order: the immediate follows in a packet of its
+  // own.
   const bool split = chunk.length > queue.split_above_bytes;
   const bool record = chunk.last && (split || chunk.chunks > 1);
   const uint32_t needed = 1u + split + record;
-  if (queue.free_wrs < needed || port.cq_credits < needed) [[unlikely]] return PostOutcome::kNoRoom;
+  if (queue.free_wrs < needed || port.cq_credits < needed) [[unlikely]]
+    return PostOutcome::kNoRoom;
 
   ibv_send_wr* first = &queue.immediate;
   ibv_sge* sge = &queue.immediate_sge;
@@ -140,7 +148,8 @@ bool PostChunks(SendRequest& request) noexcept {
   auto& connection = static_cast<SendConnection&>(*request.connection);
   OutPath& path = *connection.path;
   while (request.chunks_posted < request.chunks) {
-    DataQueue& queue = request.chunks > 1 ? NextQueue(path, request.next_pair) : LeastLoaded(path, request.next_pair);
+    DataQueue& queue =
+        request.chunks > 1 ? NextQueue(path, request.next_pair) : LeastLoaded(path, request.next_pair);
     const uint32_t offset = request.chunks_posted * request.chunk_bytes;
     const Chunk chunk = {.data = request.data + offset,
                          .remote_address = request.remote_address + offset,
@@ -164,7 +173,8 @@ bool PostChunks(SendRequest& request) noexcept {
 namespace {
 
 // The whole message as one chunk, at once: what nearly every message is.
-[[gnu::always_inline]] inline bool TryPostWhole(SendConnection& connection, OutPath& path, SendRequest& request, const CtsEntry& entry, uint64_t data,
+[[gnu::always_inline]] inline bool TryPostWhole(SendConnection& connection, OutPath& path,
+                                                SendRequest& request, const CtsEntry& entry, uint64_t data,
                                                 uint32_t bytes, uint32_t sub, uint32_t pair) {
   DataQueue& queue = LeastLoaded(path, pair);
   const Chunk chunk = {.data = data,
@@ -181,8 +191,9 @@ namespace {
 }
 
 // Several chunks, or no room: remembers what the chunks need and posts as many as possible.
-[[gnu::noinline]] void PlanAndPost(SendConnection& connection, OutPath& path, SendRequest& request, const CtsEntry& entry, uint32_t granted_chunks,
-                                   uint64_t data, uint32_t sub, uint32_t pair) {
+[[gnu::noinline]] void PlanAndPost(SendConnection& connection, OutPath& path, SendRequest& request,
+                                   const CtsEntry& entry, uint32_t granted_chunks, uint64_t data,
+                                   uint32_t sub, uint32_t pair) {
   request.chunks_posted = request.chunks_pending = 0;
   request.group = connection.group;
   request.sub = static_cast<uint8_t>(sub);
@@ -208,27 +219,32 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 // No CTS entry yet, and something else to look at.
 [[gnu::noinline]] Attempt<Request> RefuseSlowly(SendConnection& connection) noexcept {
   if (connection.engine->has_waiting()) connection.engine->Progress();
-  if (const Status* error = connection.error.load(std::memory_order_acquire)) return Attempt<Request>::Failed(error);
+  if (const Status* error = connection.error.load(std::memory_order_acquire))
+    return Attempt<Request>::Failed(error);
   if (!connection.peer_closed) return Attempt<Request>::Again();
-  connection.Fail(RemoteError("the receiver " + connection.path->peer + " closed the connection; see the log of that host for the cause"));
+  connection.Fail(RemoteError("the receiver " + connection.path->peer +
+                              " closed the connection; see the log of that host for the cause"));
   return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
 }
 
 // The head group has an entry.
-[[gnu::noinline]] Attempt<Request> Match(SendConnection& connection, const void* data, size_t bytes, int tag, MemoryHandle* memory) noexcept {
-  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]] return Attempt<Request>::Failed(error);
+[[gnu::noinline]] Attempt<Request> Match(SendConnection& connection, const void* data, size_t bytes, int tag,
+                                         MemoryHandle* memory) noexcept {
+  if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]]
+    return Attempt<Request>::Failed(error);
   Engine& engine = *connection.engine;
   OutPath& path = *connection.path;
   const CtsEntry* ring = connection.head;
   // The ring is the peer's to write: each field is read once, then checked.
   const uint32_t n = ring->group_size;
   if (n == 0 || n > connection.max_recvs) [[unlikely]] {
-    return FailSend(connection, RemoteError("the receiver " + path.peer + " granted a group of " + std::to_string(n) + " buffers, at most " +
+    return FailSend(connection, RemoteError("the receiver " + path.peer + " granted a group of " +
+                                            std::to_string(n) + " buffers, at most " +
                                             std::to_string(connection.max_recvs) + " are possible"));
   }
   uint32_t sub = 0;
-  while (sub < n && (__atomic_load_n(&ring[sub].seq, __ATOMIC_ACQUIRE) != connection.seq || ring[sub].tag != tag ||
-                     (connection.matched_subs >> sub & 1) != 0)) {
+  while (sub < n && (__atomic_load_n(&ring[sub].seq, __ATOMIC_ACQUIRE) != connection.seq ||
+                     ring[sub].tag != tag || (connection.matched_subs >> sub & 1) != 0)) {
     ++sub;
   }
   if (sub == n) return Attempt<Request>::Again();
@@ -236,12 +252,14 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   const uint32_t capacity = entry.capacity_bytes;
   const uint32_t chunks = entry.chunks;
   SendRequest& request = connection.requests[static_cast<size_t>(ring - connection.cts_ring) + sub];
-  if (request.open) [[unlikely]] return Attempt<Request>::Again();  // the caller has not tested the group 32 before
+  if (request.open) [[unlikely]]
+    return Attempt<Request>::Again();  // the caller has not tested the group 32 before
   if (bytes > capacity || chunks == 0 || (bytes != 0 && memory == nullptr)) [[unlikely]] {
     return FailSend(connection, chunks == 0 ? RemoteError("the receiver " + path.peer + " granted no chunk")
                                 : bytes > capacity
                                     ? InvalidUsage(SizeMismatch(connection, bytes, capacity, tag))
-                                    : InvalidArgument("isend of " + std::to_string(bytes) + " bytes without a memory handle"));
+                                    : InvalidArgument("isend of " + std::to_string(bytes) +
+                                                      " bytes without a memory handle"));
   }
 
   request.open = true;
@@ -253,7 +271,8 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   path.next_pair = pair + 1 == path.pair_count ? 0 : pair + 1;
   const auto address = reinterpret_cast<uint64_t>(data);
   if (bytes > path.stripe_above_bytes || engine.has_waiting() ||
-      !TryPostWhole(connection, path, request, entry, address, static_cast<uint32_t>(bytes), sub, pair)) [[unlikely]] {
+      !TryPostWhole(connection, path, request, entry, address, static_cast<uint32_t>(bytes), sub, pair))
+      [[unlikely]] {
     PlanAndPost(connection, path, request, entry, chunks, address, sub, pair);
   }
   connection.matched_subs |= 1u << sub;
@@ -266,28 +285,34 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   return Attempt<Request>::Of(&request);
 }
 
-[[gnu::always_inline]] inline Attempt<Request> IsendLocked(SendConnection& connection, const void* data, size_t bytes, int tag,
+[[gnu::always_inline]] inline Attempt<Request> IsendLocked(SendConnection& connection, const void* data,
+                                                           size_t bytes, int tag,
                                                            MemoryHandle* memory) noexcept {
-  if (__atomic_load_n(&connection.head->seq, __ATOMIC_ACQUIRE) == connection.seq) return Match(connection, data, bytes, tag, memory);
-  if (connection.engine->has_waiting() || connection.peer_closed || connection.error.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
+  if (__atomic_load_n(&connection.head->seq, __ATOMIC_ACQUIRE) == connection.seq)
+    return Match(connection, data, bytes, tag, memory);
+  if (connection.engine->has_waiting() || connection.peer_closed ||
+      connection.error.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
     return RefuseSlowly(connection);
   }
   return Attempt<Request>::Again();
 }
 
 // For engines that several threads share, or whose bias a control call has taken away for a moment.
-[[gnu::noinline]] Attempt<Request> IsendShared(SendConnection& connection, const void* data, size_t bytes, int tag, MemoryHandle* memory) noexcept {
+[[gnu::noinline]] Attempt<Request> IsendShared(SendConnection& connection, const void* data, size_t bytes,
+                                               int tag, MemoryHandle* memory) noexcept {
   DataGuard guard(connection.engine->lock);
   return IsendLocked(connection, data, bytes, tag, memory);
 }
 
 }  // namespace
 
-Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory, void* phandle) noexcept {
+Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory,
+                                 void* phandle) noexcept {
   (void)phandle;
   auto& connection = *static_cast<SendConnection*>(this);
   BiasedLock& lock = connection.engine->lock;
-  if (!lock.TryLockBiased()) [[unlikely]] return IsendShared(connection, data, bytes, tag, memory);
+  if (!lock.TryLockBiased()) [[unlikely]]
+    return IsendShared(connection, data, bytes, tag, memory);
   const Attempt<Request> attempt = IsendLocked(connection, data, bytes, tag, memory);
   lock.UnlockBiased();
   return attempt;

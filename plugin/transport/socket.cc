@@ -26,7 +26,7 @@ std::vector<Interface> ListInterfaces(AddressFamily family) {
   if (getifaddrs(&head) != 0) return found;
   for (ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    Interface interface{.name = entry->ifa_name, .address = {}, .link_local = false};
+    Interface interface { .name = entry->ifa_name, .address = {}, .link_local = false };
     if (entry->ifa_addr->sa_family == AF_INET && family != AddressFamily::kIpv6) {
       interface.address.length = sizeof(sockaddr_in);
     } else if (entry->ifa_addr->sa_family == AF_INET6 && family != AddressFamily::kIpv4) {
@@ -43,7 +43,9 @@ std::vector<Interface> ListInterfaces(AddressFamily family) {
   return found;
 }
 
-bool StartsWith(const std::string& text, std::string_view prefix) { return text.compare(0, prefix.size(), prefix) == 0; }
+bool StartsWith(const std::string& text, std::string_view prefix) {
+  return text.compare(0, prefix.size(), prefix) == 0;
+}
 
 bool IsVirtual(const std::string& name) {
   return StartsWith(name, "docker") || StartsWith(name, "lo") || StartsWith(name, "virbr");
@@ -65,7 +67,8 @@ const Interface* Pick(const std::vector<Interface>& interfaces, const Matches& m
 void SetNoDelay(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  // A host that loses power sends no FIN: keepalive tells within about 25 s, unacknowledged frames within 20 s.
+  // A host that loses power sends no FIN: keepalive tells within about 25 s, unacknowledged frames within 20
+  // s.
   const int idle_s = 10, interval_s = 5, probes = 3, user_timeout_ms = 20'000;
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
@@ -100,7 +103,8 @@ Result<SocketAddress> ChooseInterface(const Params& params) {
     chosen = Pick(interfaces, [&](const std::string& name) { return params.socket_ifname.Matches(name); });
   } else {
     chosen = Pick(interfaces, [](const std::string& name) { return StartsWith(name, "ib"); });
-    if (chosen == nullptr) chosen = Pick(interfaces, [](const std::string& name) { return !IsVirtual(name); });
+    if (chosen == nullptr)
+      chosen = Pick(interfaces, [](const std::string& name) { return !IsVirtual(name); });
     for (std::string_view last_resort : {"docker", "lo", "virbr"}) {
       if (chosen == nullptr) {
         chosen = Pick(interfaces, [&](const std::string& name) { return StartsWith(name, last_resort); });
@@ -120,14 +124,17 @@ Result<SocketAddress> ChooseInterface(const Params& params) {
   if (!params.socket_ifname.names.empty()) {
     wanted = params.socket_ifname.exclude ? "^" : "";
     if (params.socket_ifname.exact) wanted += "=";
-    for (const std::string& name : params.socket_ifname.names) wanted += (&name == &params.socket_ifname.names[0] ? "" : ",") + name;
+    for (const std::string& name : params.socket_ifname.names)
+      wanted += (&name == &params.socket_ifname.names[0] ? "" : ",") + name;
   }
   std::string present;
   for (const Interface& interface : interfaces) {
-    if (present.find(interface.name) == std::string::npos) present += (present.empty() ? "" : ",") + interface.name;
+    if (present.find(interface.name) == std::string::npos)
+      present += (present.empty() ? "" : ",") + interface.name;
   }
-  return SystemError("no network interface for set-up: NCCL_SOCKET_IFNAME=" + wanted + " matches none of the interfaces that are up (" +
-                     (present.empty() ? "none" : present) + "); correct NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY");
+  return SystemError("no network interface for set-up: NCCL_SOCKET_IFNAME=" + wanted +
+                     " matches none of the interfaces that are up (" + (present.empty() ? "none" : present) +
+                     "); correct NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY");
 }
 
 Socket::~Socket() {
@@ -141,7 +148,8 @@ Result<Socket> ListenOn(const SocketAddress& address, SocketAddress* bound) {
   if (bind(listener.fd(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
       listen(listener.fd(), SOMAXCONN) != 0 ||
       getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&bound->storage), &bound->length) != 0) {
-    return SystemError("cannot listen on " + address.ToString() + " for set-up", errno, "choose another NCCL_SOCKET_IFNAME");
+    return SystemError("cannot listen on " + address.ToString() + " for set-up", errno,
+                       "choose another NCCL_SOCKET_IFNAME");
   }
   return listener;
 }
@@ -150,8 +158,11 @@ Result<Socket> StartConnect(const SocketAddress& peer) {
   Socket link(socket(peer.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!link) return SystemError("cannot create a socket to " + peer.ToString(), errno, kDescriptorRemedy);
   SetNoDelay(link.fd());
-  if (connect(link.fd(), reinterpret_cast<const sockaddr*>(&peer.storage), peer.length) != 0 && errno != EINPROGRESS) {
-    return RemoteError(SystemError("cannot connect to " + peer.ToString(), errno, "check NCCL_SOCKET_IFNAME on both hosts and the firewall between them").message());
+  if (connect(link.fd(), reinterpret_cast<const sockaddr*>(&peer.storage), peer.length) != 0 &&
+      errno != EINPROGRESS) {
+    return RemoteError(SystemError("cannot connect to " + peer.ToString(), errno,
+                                   "check NCCL_SOCKET_IFNAME on both hosts and the firewall between them")
+                           .message());
   }
   return link;
 }
@@ -161,13 +172,16 @@ Status ConnectOutcome(const Socket& socket, const SocketAddress& peer) {
   socklen_t length = sizeof(error);
   if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error == 0) return Status::Ok();
-  return RemoteError(SystemError("cannot connect to " + peer.ToString(), error, "check NCCL_SOCKET_IFNAME on both hosts and the firewall between them").message());
+  return RemoteError(SystemError("cannot connect to " + peer.ToString(), error,
+                                 "check NCCL_SOCKET_IFNAME on both hosts and the firewall between them")
+                         .message());
 }
 
 Socket AcceptFrom(const Socket& listener, std::string* peer, int* error) {
   SocketAddress address;
   address.length = sizeof(address.storage);
-  Socket accepted(accept4(listener.fd(), reinterpret_cast<sockaddr*>(&address.storage), &address.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  Socket accepted(accept4(listener.fd(), reinterpret_cast<sockaddr*>(&address.storage), &address.length,
+                          SOCK_NONBLOCK | SOCK_CLOEXEC));
   *error = 0;
   if (!accepted) {
     // ECONNABORTED, EPROTO and the like concern the connection, not the listener.

@@ -21,9 +21,10 @@ struct SocketAddress {
   std::string ToString() const;  // "192.168.1.2:41000", "[fe80::1%eth0]:41000"
 };
 
-// The address that peers shall connect to, with port 0. NCCL's order: NCCL_SOCKET_IFNAME if set, else interfaces whose
-// name starts with "ib", then anything but docker, lo and virbr, then docker, lo, virbr. Link-local IPv6 is used only when
-// nothing else is there. Errors name the filter and the interfaces that exist.
+// The address that peers shall connect to, with port 0. NCCL's order: NCCL_SOCKET_IFNAME if set, else
+// interfaces whose name starts with "ib", then anything but docker, lo and virbr, then docker, lo, virbr.
+// Link-local IPv6 is used only when nothing else is there. Errors name the filter and the interfaces that
+// exist.
 Result<SocketAddress> ChooseInterface(const Params& params);
 
 // Owns a descriptor.

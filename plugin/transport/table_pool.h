@@ -1,5 +1,5 @@
-// Small registered blocks for the rings that a peer writes: CTS rings, records. Registered without relaxed ordering, many
-// blocks to a registration. Blocks never move and are never unregistered before the pool ends.
+// Small registered blocks for the rings that a peer writes: CTS rings, records. Registered without relaxed
+// ordering, many blocks to a registration. Blocks never move and are never unregistered before the pool ends.
 //
 // Threads: event thread only.
 #pragma once

@@ -17,7 +17,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kDrainStep{1};
 constexpr int kDrainSteps = 100;
 constexpr milliseconds kByeTimeout{2000};
-// A sender's CLOSE may overtake the completions of its last messages by the time a completion queue entry takes.
+// A sender's CLOSE may overtake the completions of its last messages by the time a completion queue entry
+// takes.
 constexpr milliseconds kPeerClosedGrace{200};
 
 Path& PathOf(Connection& connection) {
@@ -30,7 +31,8 @@ void ForEachOpenRequest(Connection& connection, const Visit& visit) {
   if (auto* send = dynamic_cast<SendConnection*>(&connection)) {
     for (uint32_t i = 0; send->requests != nullptr && i < kSlots * send->max_recvs; ++i) {
       SendRequest& request = send->requests[i];
-      if (request.open && !request.done) visit(request, [&](const MemoryHandle& memory) { return request.memory == &memory; });
+      if (request.open && !request.done)
+        visit(request, [&](const MemoryHandle& memory) { return request.memory == &memory; });
     }
     return;
   }
@@ -39,7 +41,8 @@ void ForEachOpenRequest(Connection& connection, const Visit& visit) {
     RecvGroup& group = receive.groups[slot];
     if (!group.open || group.done) continue;
     visit(group, [&](const MemoryHandle& memory) {
-      return std::any_of(group.subs.begin(), group.subs.begin() + group.n, [&](const RecvSub& sub) { return sub.memory == &memory; });
+      return std::any_of(group.subs.begin(), group.subs.begin() + group.n,
+                         [&](const RecvSub& sub) { return sub.memory == &memory; });
     });
   }
 }
@@ -47,10 +50,12 @@ void ForEachOpenRequest(Connection& connection, const Visit& visit) {
 uint32_t Outstanding(const Path& path) {
   uint32_t count = 0;
   if (path.outbound) {
-    for (const DataQueue& queue : static_cast<const OutPath&>(path).queues) count += queue.depth - queue.free_wrs;
+    for (const DataQueue& queue : static_cast<const OutPath&>(path).queues)
+      count += queue.depth - queue.free_wrs;
   } else {
     // Grants are signalled in batches: what was posted behind the last signal completes only by flushing.
-    for (const ControlQueue& control : static_cast<const InPath&>(path).controls) count += control.depth - control.free_wrs;
+    for (const ControlQueue& control : static_cast<const InPath&>(path).controls)
+      count += control.depth - control.free_wrs;
   }
   return count;
 }
@@ -68,7 +73,8 @@ void ReleaseTable(Engine& engine, void*& table) {
 
 // The rings of a connection may be reused once neither end can write them.
 void ReleaseIfDead(SendConnection& connection) {
-  if (connection.close_done && (connection.peer_closed || connection.path->stopped)) ReleaseTable(*connection.engine, connection.table);
+  if (connection.close_done && (connection.peer_closed || connection.path->stopped))
+    ReleaseTable(*connection.engine, connection.table);
 }
 
 void ReleaseIfDead(RecvConnection& connection) {
@@ -94,7 +100,8 @@ void FinishEngine(Engine& engine) {
     Status status = ports[i].flush_qp.Close();
     if (status.ok()) status = ports[i].srq.Close();
     if (status.ok()) status = ports[i].cq.Close();
-    if (!status.ok()) SLUICE_INFO(kLogNet, "closing queues of %s: %s", ports[i].port.name.c_str(), status.message().c_str());
+    if (!status.ok())
+      SLUICE_INFO(kLogNet, "closing queues of %s: %s", ports[i].port.name.c_str(), status.message().c_str());
     ports[i].flush_memory.reset();
   }
   engine.tables.Clear();
@@ -102,7 +109,9 @@ void FinishEngine(Engine& engine) {
 
 void FinishIfIdle(Engine& engine) {
   if (!engine.finalizing || engine.finished) return;
-  const bool all_stopped = std::all_of(engine.paths.begin(), engine.paths.end(), [](const std::unique_ptr<Path>& path) { return path->stopped || path->pairs.empty(); });
+  const bool all_stopped =
+      std::all_of(engine.paths.begin(), engine.paths.end(),
+                  [](const std::unique_ptr<Path>& path) { return path->stopped || path->pairs.empty(); });
   // Links may be on the stack.
   if (all_stopped) engine.loop.Post([&engine] { FinishEngine(engine); });
 }
@@ -130,8 +139,11 @@ void FinishStop(Path& path) {
   pairs.clear();
   path.stopped = true;
   for (const std::unique_ptr<Connection>& owned : engine.connections) {
-    if (auto* send = dynamic_cast<SendConnection*>(owned.get()); send != nullptr && send->path == &path) ReleaseIfDead(*send);
-    if (auto* receive = dynamic_cast<RecvConnection*>(owned.get()); receive != nullptr && receive->path == &path) ReleaseIfDead(*receive);
+    if (auto* send = dynamic_cast<SendConnection*>(owned.get()); send != nullptr && send->path == &path)
+      ReleaseIfDead(*send);
+    if (auto* receive = dynamic_cast<RecvConnection*>(owned.get());
+        receive != nullptr && receive->path == &path)
+      ReleaseIfDead(*receive);
   }
   if (path.outbound) {
     auto& out = static_cast<OutPath&>(path);
@@ -172,7 +184,8 @@ void OnClosed(SendConnection& connection) {
     std::erase(path.connections, &connection);
   }
   --path.open_connections;
-  if (path.link != nullptr && !path.failed) path.link->link->Send(FrameType::kClose, CloseFrame{path.id, connection.index, 1});
+  if (path.link != nullptr && !path.failed)
+    path.link->link->Send(FrameType::kClose, CloseFrame{path.id, connection.index, 1});
   ReleaseIfDead(connection);
   EndIfUnused(path);
   DropUser(engine);
@@ -185,10 +198,12 @@ void OnClosed(RecvConnection& connection) {
   {
     ControlGuard guard(engine.lock);
     std::erase(path.connections, &connection);
-    if (engine.receivers != nullptr && engine.receivers[connection.index] == &connection) engine.receivers[connection.index] = nullptr;
+    if (engine.receivers != nullptr && engine.receivers[connection.index] == &connection)
+      engine.receivers[connection.index] = nullptr;
   }
   --path.open_connections;
-  if (path.link != nullptr && !path.failed) path.link->link->Send(FrameType::kClose, CloseFrame{path.id, connection.index, 0});
+  if (path.link != nullptr && !path.failed)
+    path.link->link->Send(FrameType::kClose, CloseFrame{path.id, connection.index, 0});
   ReleaseIfDead(connection);
   if (path.open_connections == 0 && (path.closing || path.failed || path.link == nullptr)) StopPath(path);
   DropUser(engine);
@@ -205,7 +220,8 @@ void NotifyPathFailed(Path& path) {
       cause = path.failure;
     }
     StopQueues(path);
-    SLUICE_INFO(kLogNet, "path %s %s failed: %s", path.outbound ? "to" : "from", path.peer.c_str(), cause.message().c_str());
+    SLUICE_INFO(kLogNet, "path %s %s failed: %s", path.outbound ? "to" : "from", path.peer.c_str(),
+                cause.message().c_str());
     const TextFrame abort{path.id, cause.message().substr(0, 1000)};
     if (path.outbound) {
       auto& out = static_cast<OutPath&>(path);
@@ -233,7 +249,8 @@ Status CloseConnection(Connection& connection) {
     });
     Path& path = PathOf(connection);
     if (busy != 0 && !path.failed) {
-      engine.FailPath(path, RemoteError("a connection was closed with " + std::to_string(busy) + " requests open: the communicator was aborted there"));
+      engine.FailPath(path, RemoteError("a connection was closed with " + std::to_string(busy) +
+                                        " requests open: the communicator was aborted there"));
     }
     connection.Fail(InvalidUsage("the connection is closed"));
   }
@@ -267,7 +284,9 @@ void QuiesceMemory(Connection& connection, const MemoryHandle& memory) {
         }
       });
       if (!busy) return;
-      engine.FailPath(path, RemoteError("memory was deregistered while a request used it: the communicator was aborted there"));
+      engine.FailPath(
+          path,
+          RemoteError("memory was deregistered while a request used it: the communicator was aborted there"));
     }
     if (!stopped) {
       // From here on the peer's writes are refused and our own work is flushed.
@@ -327,7 +346,8 @@ void OnPeerClosed(RecvConnection& connection) {
     ControlGuard guard(connection.engine->lock);
     if (connection.closed) return;
     connection.engine->Poll();
-    connection.Fail(RemoteError("the sender " + connection.path->peer + " closed the connection; see the log of that host for the cause"));
+    connection.Fail(RemoteError("the sender " + connection.path->peer +
+                                " closed the connection; see the log of that host for the cause"));
   });
 }
 
@@ -351,7 +371,8 @@ void FinalizeEngine(Engine& engine, const Status& reason) {
   for (const std::unique_ptr<Connection>& connection : engine.connections) {
     if (!connection->closed) (void)CloseConnection(*connection);
   }
-  // The tasks that CloseConnection posted come first; then paths that never had a connection, or whose sender lives on.
+  // The tasks that CloseConnection posted come first; then paths that never had a connection, or whose sender
+  // lives on.
   engine.loop.Post([&engine] {
     for (const std::unique_ptr<Path>& path : engine.paths) {
       if (path->stopping || path->stopped || path->open_connections != 0) continue;

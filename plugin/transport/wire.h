@@ -1,7 +1,7 @@
 // What travels between two engines by RDMA: clear-to-send entries, records and immediate data.
 //
-// All integers are little endian except the immediate data (network order, as verbs wants it). Layouts are part of the
-// wire protocol (docs/architecture.md, "Wire protocol"): a change needs a new kProtocolVersion.
+// All integers are little endian except the immediate data (network order, as verbs wants it). Layouts are
+// part of the wire protocol (docs/architecture.md, "Wire protocol"): a change needs a new kProtocolVersion.
 #pragma once
 
 #include <endian.h>
@@ -15,14 +15,16 @@
 
 namespace sluice {
 
-static_assert(std::endian::native == std::endian::little, "the wire layouts below are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "the wire layouts below are written as they lie in memory");
 
 inline constexpr uint16_t kProtocolVersion = 1;
 inline constexpr uint32_t kSlots = kMaxOpenGroups;  // group k uses slot k mod kSlots
 inline constexpr uint32_t kChunkAlignBytes = 128;   // LL128 lines stay whole: constraint 9 of the protocol
 
-// Permission to send one message, written by the receiver into the sender's ring: one RDMA write per group. Every entry
-// validates itself by `seq`, its last word; the group is complete when all n entries carry the same seq.
+// Permission to send one message, written by the receiver into the sender's ring: one RDMA write per group.
+// Every entry validates itself by `seq`, its last word; the group is complete when all n entries carry the
+// same seq.
 struct alignas(64) CtsEntry {
   uint64_t address;
   uint32_t capacity_bytes;
@@ -47,9 +49,13 @@ struct Record {
 static_assert(sizeof(Record) == 16);
 
 // 0 never is a valid sequence number, so zeroed memory never looks like an entry.
-constexpr uint32_t SequenceOf(uint64_t group) { return static_cast<uint32_t>(group % 0xffffffffu) + 1; }
+constexpr uint32_t SequenceOf(uint64_t group) {
+  return static_cast<uint32_t>(group % 0xffffffffu) + 1;
+}
 
-constexpr uint32_t NextSequence(uint32_t seq) { return seq == 0xffffffffu ? 1 : seq + 1; }
+constexpr uint32_t NextSequence(uint32_t seq) {
+  return seq == 0xffffffffu ? 1 : seq + 1;
+}
 
 enum class ImmKind : uint8_t { kChunk = 0, kLast = 1, kSingle = 2, kControl = 3 };
 

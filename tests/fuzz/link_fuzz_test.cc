@@ -236,6 +236,66 @@ TEST_P(LyingPeerTest, Sender) {
   RunRole("LyingSender", {{"SLUICE_TEST_SEED", std::to_string(GetParam())}});
 }
 
+HelloFrame HonestHello(const ListenHandle& target) {
+  HelloFrame hello;
+  hello.min_version = hello.max_version = target.version;
+  hello.sender_uid = 1;
+  hello.receiver_uid = target.engine_uid;
+  hello.listen_id = target.listen_id;
+  hello.secret = target.secret;
+  hello.library = "late";
+  hello.host = "late:1";
+  std::mt19937 random(1);
+  hello.ports = {Port(random, false)};
+  return hello;
+}
+
+PathFrame HonestPath(uint32_t id) {
+  PathFrame path;
+  path.path = id;
+  path.stripes = 1;
+  path.max_message_bytes = 1u << 20;
+  path.stripe_above_bytes = 1u << 17;
+  path.classes = {{.name = "bulk", .queue_pairs = 1}};
+  PairFrame pair;
+  pair.control_qpn = 17;
+  pair.mtu = 5;
+  pair.data_qpns = {18};
+  path.pairs = {pair};
+  return path;
+}
+
+// The first path keeps the link for two seconds, as its sender lives on; what comes by it then comes too
+// late.
+FAULT_ROLE(LateSender) {
+  const Holdings start = HeldAfterWarmUp();
+  void* const ctx = Init();
+  Handle handle;
+  void* const listen = Listen(ctx, &handle);
+  ListenHandle target;
+  memcpy(&target, handle.data(), sizeof(target));
+  Talker talker(target);
+  const auto expect = [&](FrameType wanted) {
+    FrameType type;
+    Bytes payload;
+    ASSERT_TRUE(talker.Hear(&type, &payload, 60'000));
+    EXPECT_EQ(static_cast<int>(type), static_cast<int>(wanted));
+  };
+  talker.Say(FrameType::kHello, HonestHello(target));
+  expect(FrameType::kHelloOk);
+  talker.Say(FrameType::kPath, HonestPath(1));
+  expect(FrameType::kPathOk);
+  EXPECT_EQ(Net().finalize(ctx), kSuccess);
+  talker.Say(FrameType::kPath, HonestPath(2));
+  expect(FrameType::kPathFail);
+  EXPECT_NE(Net().closeListen(listen), kSuccess);
+  ExpectBackTo({start.descriptors + 1, start.objects}, "a sender that came too late");  // the talker's own
+}
+
+TEST_F(FaultTest, NoPathAfterFinalize) {
+  RunRole("LateSender");
+}
+
 FAULT_ROLE(LyingReceiver) {
   const Holdings start = HeldAfterWarmUp();
   std::mt19937 random(static_cast<unsigned>(atoi(getenv("SLUICE_TEST_SEED"))));

@@ -69,7 +69,8 @@ TEST_F(LinkTest, FramesSurviveReadsOfOneByte) {
 TEST_F(LinkTest, LongOutputSurvivesAFullSocket) {
   constexpr int kFrames = 5000;
   loop_->Run([&] {
-    for (int i = 0; i < kFrames; ++i) link_->Send(FrameType::kAbort, TextFrame{static_cast<uint32_t>(i), std::string(900, 'x')});
+    for (int i = 0; i < kFrames; ++i)
+      link_->Send(FrameType::kAbort, TextFrame{static_cast<uint32_t>(i), std::string(900, 'x')});
   });
   for (int i = 0; i < kFrames; ++i) {
     FrameHeader header;

@@ -25,7 +25,9 @@ PortAddress Infiniband(const char* name) {
   return port;
 }
 
-TEST(MatchPorts, OneToOne) { EXPECT_EQ(*MatchPorts({Roce("a", 1)}, {Roce("b", 9)}), (Pairs{{0, 0}})); }
+TEST(MatchPorts, OneToOne) {
+  EXPECT_EQ(*MatchPorts({Roce("a", 1)}, {Roce("b", 9)}), (Pairs{{0, 0}}));
+}
 
 TEST(MatchPorts, SwappedSubnetsArePairedBySubnet) {
   EXPECT_EQ(*MatchPorts({Roce("a", 1), Roce("b", 2)}, {Roce("c", 2), Roce("d", 1)}), (Pairs{{0, 1}, {1, 0}}));
@@ -37,10 +39,13 @@ TEST(MatchPorts, TheLargerSideDecidesTheNumber) {
 }
 
 TEST(MatchPorts, MixedLinkLayersAreNeverConnected) {
-  EXPECT_EQ(*MatchPorts({Infiniband("a"), Roce("b", 1)}, {Roce("c", 1), Infiniband("d")}), (Pairs{{0, 1}, {1, 0}}));
+  EXPECT_EQ(*MatchPorts({Infiniband("a"), Roce("b", 1)}, {Roce("c", 1), Infiniband("d")}),
+            (Pairs{{0, 1}, {1, 0}}));
   const auto refused = MatchPorts({Infiniband("ib0")}, {Roce("eth0", 1)});
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.status().message(), ::testing::AllOf(::testing::HasSubstr("ib0"), ::testing::HasSubstr("eth0"), ::testing::HasSubstr("NCCL_IB_HCA")));
+  EXPECT_THAT(refused.status().message(),
+              ::testing::AllOf(::testing::HasSubstr("ib0"), ::testing::HasSubstr("eth0"),
+                               ::testing::HasSubstr("NCCL_IB_HCA")));
 }
 
 TEST(Psn, DistinctPerQueuePairAnd24Bit) {
