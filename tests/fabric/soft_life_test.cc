@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -58,6 +61,31 @@ void ExpectOneLine(const std::string& text, const std::vector<std::string>& part
   EXPECT_TRUE(text.starts_with("sluice: ")) << text;
   for (const std::string& part : parts)
     EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+}
+
+SOFT_ROLE(OpensAlone) {
+  peer.Barrier();
+  ibv_context* context = OpenFirst();
+  SOFT_CHECK(context != nullptr);
+  SOFT_CHECK(ibv_close_device(context) == 0);
+}
+
+// A fabric process has its name before it listens: with a large topology, many stale trees to remove or no
+// processor, for a while.
+TEST_F(SoftFabricTest, WaitsForAFabricProcessThatStartsSlowly) {
+  int slow = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "sluice-fabric/" + std::to_string(geteuid()) + "/" + getenv("SLUICE_FABRIC");
+  ASSERT_LT(name.size(), sizeof(address.sun_path));
+  memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(bind(slow, reinterpret_cast<const sockaddr*>(&address), length), 0);
+  Peer peer = StartPeer("OpensAlone");
+  peer.link.Barrier();
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  close(slow);
+  EXPECT_EQ(peer.Wait(), 0);
 }
 
 SOFT_ROLE(Opener) {

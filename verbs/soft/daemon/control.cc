@@ -112,6 +112,10 @@ int SendControl(const std::string& instance, const std::string& command) {
             strerror(errno));
     return 1;
   }
+  if (const Status status = CheckOwner(fd.get(), geteuid(), instance); !status.ok()) {
+    fprintf(stderr, "sluice-fabric: %s\n", status.message().c_str());
+    return 1;
+  }
   TextMessage message{};
   message.type = SocketMessage::kControl;
   strncpy(message.text, command.c_str(), sizeof(message.text) - 1);

@@ -127,6 +127,12 @@ int BeFabric(const Options& options, const std::string& instance) {
   }
   // The program waits for its child, which is gone at once; the fabric process belongs to nobody.
   const pid_t child = fork();
+  if (child < 0) {
+    Answer(options.ready_fd,
+           SystemError("fabric process: cannot fork", errno,
+                       "raise the limit of processes (ulimit -u, or pids.max of the container)")
+               .message());
+  }
   if (child != 0) _exit(child < 0 ? 1 : 0);
   Detach(options.ready_fd);
   if (!topology.ok()) {

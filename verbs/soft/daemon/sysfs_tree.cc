@@ -241,7 +241,9 @@ void SysfsTree::Refresh(Fabric* fabric) {
 Status SysfsTree::Write(const std::string& path, const std::string& text) {
   UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.valid() || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return SystemError("fabric process: cannot write \"" + path + "\"", errno == 0 ? ENOSPC : errno, kRemedy);
+    const int error = errno == 0 ? ENOSPC : errno;
+    return SystemError("fabric process: cannot write \"" + path + "\"", error,
+                       error == EMFILE ? "raise the limit of open files (ulimit -n)" : kRemedy);
   }
   return Status::Ok();
 }

@@ -53,6 +53,20 @@ socklen_t FabricAddress(std::string_view instance, sockaddr_un* address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
+Status CheckOwner(int socket, uid_t user, std::string_view instance) {
+  ucred owner{};
+  socklen_t length = sizeof(owner);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0) {
+    return SystemError(
+        "cannot find out whose the fabric process of SLUICE_FABRIC=\"" + std::string(instance) + "\" is",
+        errno);
+  }
+  if (owner.uid == user) return Status::Ok();
+  return SystemError("the name of SLUICE_FABRIC=\"" + std::string(instance) + "\" is taken by process " +
+                     std::to_string(owner.pid) + " of user " + std::to_string(owner.uid) +
+                     "; set SLUICE_FABRIC to another name");
+}
+
 bool SendMessage(int socket, const void* bytes, size_t size, std::span<const int> fds) {
   iovec data{const_cast<void*>(bytes), size};
   msghdr message{};

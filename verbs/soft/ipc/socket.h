@@ -47,6 +47,10 @@ Result<std::string> InstanceName(const char* value);
 // The address at which the fabric process of this user and instance listens. Returns its length.
 socklen_t FabricAddress(std::string_view instance, sockaddr_un* address);
 
+// An error unless the process that listens at the other end of `socket` belongs to `user`. Anybody may take
+// an abstract name, and who speaks to a fabric process lets it read and write this process's memory.
+Status CheckOwner(int socket, uid_t user, std::string_view instance);
+
 // One message with descriptors. False with errno set when it could not be sent.
 bool SendMessage(int socket, const void* bytes, size_t size, std::span<const int> fds);
 // Returns the size received, 0 at the end of the connection, -1 with errno. Surplus descriptors are closed.

@@ -11,10 +11,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #include "verbs/soft/ipc/schedule.h"
 #include "verbs/soft/lib/objects.h"
@@ -24,12 +26,20 @@
 namespace sluice::soft {
 namespace {
 
-constexpr int kConnectAttempts = 200;
+// For a fabric process to start on a busy machine, beside others that try to be it.
+constexpr int64_t kConnectTimeoutMs = 20'000;
+constexpr int64_t kFirstPauseMs = 5, kLongestPauseMs = 100;
 constexpr int kSpinsBeforeSleep = 64;
 constexpr int kCommandBatch = 256;
 // Copies that the fabric process waits for are told to it after at most so many commands.
 constexpr int kCommandsPerWake = 8;
 constexpr char kFilesRemedy[] = "raise the limit of open files (ulimit -n) or close some";
+
+int64_t NowMs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+}
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t value) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
@@ -90,15 +100,20 @@ Status Session::Connect() {
   Result<std::string> instance = InstanceName(getenv("SLUICE_FABRIC"));
   if (!instance.ok()) return instance.status();
   SLUICE_RETURN_IF_ERROR(ShareMemory());
-  for (int attempt = 0; attempt < kConnectAttempts; ++attempt) {
+  const int64_t deadline = NowMs() + kConnectTimeoutMs;
+  int64_t pause_ms = 0;
+  do {
+    if (pause_ms > 0) usleep(static_cast<useconds_t>(pause_ms) * 1000);
+    pause_ms = std::clamp(pause_ms * 2, kFirstPauseMs, kLongestPauseMs);
     socket_.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!socket_.valid()) return SystemError("software fabric: no socket", errno, kFilesRemedy);
-    const timeval timeout{10, 0};
+    const timeval timeout{30, 0};
     setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
     setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     sockaddr_un address;
     const socklen_t length = FabricAddress(*instance, &address);
     if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+      SLUICE_RETURN_IF_ERROR(CheckOwner(socket_.get(), geteuid(), *instance));
       Status status = Introduce(socket_.get());
       if (!status.ok()) return status;
       if (header_->magic == kProtocolMagic) return StartServiceThread();
@@ -109,10 +124,11 @@ Status Session::Connect() {
       return SystemError("cannot connect to the fabric process of SLUICE_FABRIC=\"" + *instance + "\"", errno,
                          "end the process `sluice-fabric --instance=" + *instance + "` if it hangs");
     }
-    if (attempt > 0) usleep(5000);
-  }
+  } while (NowMs() < deadline);
   return SystemError("the fabric process of SLUICE_FABRIC=\"" + *instance +
-                     "\" starts and ends again and again; set SLUICE_FABRIC_LOG to a file to see why");
+                     "\" does not accept programs within " + std::to_string(kConnectTimeoutMs / 1000) +
+                     " s: it starts and ends again and again, or another process holds its name; set "
+                     "SLUICE_FABRIC_LOG to a file to see why, or SLUICE_FABRIC to another name");
 }
 
 Status Session::ShareMemory() {
