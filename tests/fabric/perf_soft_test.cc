@@ -2,9 +2,12 @@
 // combination.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -112,6 +115,47 @@ TEST(PerfSoftTest, TopologiesPlaceTheRanks) {
               2);
   ExpectRight({"--topology", "hosts=2,nics=2", "--merge", "2", "-b", "8", "-e", "4M", "-f", "512"}, 3);
 }
+
+TEST(PerfSoftTest, NoDeviceNamesTheCause) {
+  const PerfResult result = RunPerf({"--fabric", "soft", "-b", "8", "-e", "8"}, {{"NCCL_IB_HCA", "nosuch"}});
+  EXPECT_EQ(result.exit_code, 1);
+  ASSERT_EQ(result.complaints().size(), 1u) << result.err;
+  EXPECT_THAT(result.complaints()[0], HasSubstr("NCCL_IB_HCA=nosuch selects no active port"));
+}
+
+TEST(PerfSoftTest, AHugeFactorEndsAfterTheFirstRow) {
+  ExpectRight({"--ranks", "2", "-b", "8", "-e", "1K", "-f", "1e300"}, 1);
+}
+
+// Runs `sluice perf` in a shell, which sets limits and redirects. Returns its exit code; `err` receives what
+// it says.
+int RunInShell(const std::string& before, const std::string& arguments, std::string* err) {
+  const std::string command = before + " exec '" + Built("bin/sluice") +
+                              "' perf --fabric soft --ranks 2 -n 1 -w 0 --timeout 60 " + arguments +
+                              " 2>&1 >/dev/full";
+  FILE* const shell = popen(command.c_str(), "r");
+  if (shell == nullptr) return -1;
+  err->clear();
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, shell)) > 0;) err->append(buffer, n);
+  const int status = pclose(shell);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(PerfSoftTest, ResultsThatCannotBeWritten) {
+  std::string err;
+  EXPECT_EQ(RunInShell("", "-b 8 -e 8", &err), 1);
+  EXPECT_EQ(err, "sluice perf: cannot write the results to standard output; is its disk full?\n");
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow memory exceeds the limit
+TEST(PerfSoftTest, NoMemoryIsOneLine) {
+  std::string err;
+  EXPECT_EQ(RunInShell("ulimit -v 1000000;", "-b 16G -e 16G", &err), 1);
+  EXPECT_THAT(err, testing::MatchesRegex("sluice perf: rank [01]: out of memory; .*\n"));
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+}
+#endif
 
 TEST(PerfSoftTest, ATopologyWithErrorsIsOneLine) {
   char name[] = "/tmp/sluice-perf-topology-XXXXXX.toml";

@@ -4,8 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <new>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -67,10 +72,7 @@ class Benchmark {
     PrintHeader();
     for (size_t bytes = options_.min_bytes; bytes <= options_.max_bytes;) {
       SLUICE_RETURN_IF_ERROR(RunSize(bytes));
-      const size_t next = options_.step_bytes != 0
-                              ? bytes + options_.step_bytes
-                              : static_cast<size_t>(static_cast<double>(bytes) * options_.factor);
-      bytes = std::max(next, bytes + 1);
+      bytes = NextSize(bytes);
     }
     if (place_.rank == 0 && !options_.json) table_.Footer();
     job_->SetActivity("closing the connections");
@@ -91,6 +93,14 @@ class Benchmark {
     double time_us, p50_us, p99_us;
     uint64_t wrong;
   };
+
+  size_t NextSize(size_t bytes) const {
+    if (options_.step_bytes != 0) return bytes + options_.step_bytes;
+    const double next = static_cast<double>(bytes) * options_.factor;
+    if (next > static_cast<double>(options_.max_bytes))
+      return options_.max_bytes + 1;  // may not fit a size_t
+    return std::max(static_cast<size_t>(next), bytes + 1);
+  }
 
   Status OpenCommunicators() {
     Result<std::vector<uint64_t>> ids = GatherValues(bootstrap_, RandomId());
@@ -127,7 +137,11 @@ class Benchmark {
   Status ChooseDevices(CommunicatorConfig* config) {
     int count = 0;
     SLUICE_RETURN_IF_ERROR(plugin_->Devices(&count));
-    if (count < 1) return SystemError("the plugin " + plugin_->name() + " finds no network device");
+    if (count < 1) {
+      const std::string warning = LastPluginWarning();
+      return SystemError("the plugin " + plugin_->name() + " finds no network device" +
+                         (warning.empty() ? "; NCCL_DEBUG=INFO shows what it looked at" : ": " + warning));
+    }
     DeviceProperties properties;
     for (int i = 0; i < count; ++i) SLUICE_RETURN_IF_ERROR(plugin_->Properties(i, &properties));
     config->first_device = 0;
@@ -301,8 +315,7 @@ class Benchmark {
   size_t wrong_ = 0;
 };
 
-void Report(const Place& place, const JobState& job) {
-  FailureRecord record{place.rank, job.origin(), NowNs(), job.cause()};
+void Report(const Place& place, const FailureRecord& record) {
   if (place.report_fd < 0) {
     const bool own = record.origin == place.rank || record.origin < 0;
     fprintf(stderr, "sluice perf: rank %d: %s%s\n", place.rank,
@@ -312,6 +325,30 @@ void Report(const Place& place, const JobState& job) {
   }
   const std::string line = record.Encode();
   [[maybe_unused]] const ssize_t n = write(place.report_fd, line.data(), line.size());
+}
+void Report(const Place& place, const JobState& job) {
+  Report(place, FailureRecord{place.rank, job.origin(), NowNs(), job.cause()});
+}
+
+// Threads and memory are asked for in many places, none of which can go on without.
+const Place* terminating_place = nullptr;
+[[noreturn]] void ReportException() {
+  std::string cause;
+  try {
+    if (std::current_exception() == nullptr) abort();
+    throw;
+  } catch (const std::system_error& error) {
+    cause = "cannot start a thread: " + error.code().message() +
+            "; raise the limit of processes (ulimit -u, pids.max of the container) or of memory (ulimit -v)";
+  } catch (const std::bad_alloc&) {
+    cause =
+        "out of memory; use a smaller -e, --multi-comm or --ranks, or raise the limit (ulimit -v, that of "
+        "the container)";
+  } catch (...) {
+    abort();
+  }
+  Report(*terminating_place, FailureRecord{terminating_place->rank, terminating_place->rank, NowNs(), cause});
+  _exit(1);
 }
 
 }  // namespace
@@ -333,6 +370,8 @@ bool FailureRecord::Decode(const std::string& line, FailureRecord* out) {
 }
 
 int RunRank(const Options& options, const Place& place) {
+  terminating_place = &place;
+  std::set_terminate(ReportException);
   JobState job;
   std::unique_ptr<NetPlugin> plugin;
   std::unique_ptr<Bootstrap> bootstrap;
@@ -376,6 +415,10 @@ int RunRank(const Options& options, const Place& place) {
   }
   if (wrong != 0) {
     if (place.rank == 0) fprintf(stderr, "sluice perf: %zu wrong values\n", wrong);
+    return 1;
+  }
+  if (place.rank == 0 && (fflush(stdout) != 0 || ferror(stdout) != 0)) {
+    fprintf(stderr, "sluice perf: cannot write the results to standard output; is its disk full?\n");
     return 1;
   }
   return 0;
