@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 
+#include "verbs/soft/ipc/memory_remedy.h"
 #include "verbs/soft/ipc/protocol.h"
 
 namespace sluice::soft {
@@ -17,19 +18,23 @@ SharedPayloadPool::~SharedPayloadPool() {
 
 Status SharedPayloadPool::Open() {
   memory_.reset(memfd_create("sluice-payload", MFD_CLOEXEC));
-  if (!memory_.valid()) return SystemError("fabric process: no shared memory for payload", errno);
-  constexpr char kRemedy[] = "free memory, or raise the memory limit of the container or `ulimit -f`";
+  if (!memory_.valid()) {
+    return SystemError("fabric process: no shared memory for payload", errno, MemoryRemedy(errno));
+  }
   if (ftruncate(memory_.get(), static_cast<off_t>(kPoolBytes)) != 0) {
     return SystemError("fabric process: cannot make " + std::to_string(kPoolBytes >> 20) +
                            " MiB of shared memory for payload",
-                       errno, kRemedy);
+                       errno, MemoryRemedy(errno));
   }
   void* memory = mmap(nullptr, kPoolBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
-  if (memory == MAP_FAILED) return SystemError("fabric process: cannot map the payload pool", errno, kRemedy);
+  if (memory == MAP_FAILED) {
+    return SystemError("fabric process: cannot map the payload pool", errno, MemoryRemedy(errno));
+  }
   bytes_ = static_cast<std::byte*>(memory);
   blocks_.resize(kPoolBytes / kBlockBytes);
   if (!ReserveMore()) {
-    return SystemError("fabric process: no memory for the payload pool", reserve_error_, kRemedy);
+    return SystemError("fabric process: no memory for the payload pool", reserve_error_,
+                       MemoryRemedy(reserve_error_));
   }
   return Status::Ok();
 }

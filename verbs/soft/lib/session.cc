@@ -18,6 +18,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "verbs/soft/ipc/memory_remedy.h"
 #include "verbs/soft/ipc/schedule.h"
 #include "verbs/soft/lib/objects.h"
 #include "verbs/soft/lib/placed_copy.h"
@@ -133,7 +134,7 @@ Status Session::Connect() {
 
 Status Session::ShareMemory() {
   memory_.reset(memfd_create("sluice-session", MFD_CLOEXEC));
-  if (!memory_.valid()) return SystemError("software fabric: no shared memory", errno, kFilesRemedy);
+  if (!memory_.valid()) return SystemError("software fabric: no shared memory", errno, MemoryRemedy(errno));
   // Growing beyond the file size limit would raise SIGXFSZ in the program.
   rlimit limit{};
   const bool too_long = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kSessionBytes;
@@ -141,12 +142,11 @@ Status Session::ShareMemory() {
   if (error != 0) {
     return SystemError(
         "software fabric: cannot reserve " + std::to_string(kSessionBytes >> 10) + " KiB of shared memory",
-        error, "free memory, raise the memory limit of the container or `ulimit -f`");
+        error, MemoryRemedy(error));
   }
   void* memory = mmap(nullptr, kSessionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   if (memory == MAP_FAILED) {
-    return SystemError("software fabric: cannot map shared memory", errno,
-                       "raise `ulimit -v` or free memory");
+    return SystemError("software fabric: cannot map shared memory", errno, MemoryRemedy(errno));
   }
   madvise(memory, kSessionBytes, MADV_DONTFORK);
   header_ = static_cast<SessionHeader*>(memory);
@@ -178,13 +178,15 @@ Status Session::Introduce(int socket) {
   hello.topology_hash = topology->hash;
   strncpy(hello.topology_name, topology->name.c_str(), sizeof(hello.topology_name) - 1);
   const int fds[] = {memory_.get(), wake_library_.get()};
-  if (!SendMessage(socket, &hello, sizeof(hello), fds)) {
-    if (errno == EPIPE || errno == ECONNRESET) return Status::Ok();
+  // A fabric process that cannot take this program says so without waiting for its hello.
+  if (!SendMessage(socket, &hello, sizeof(hello), fds) && errno != EPIPE && errno != ECONNRESET) {
     return SystemError("cannot speak to the fabric process", errno);
   }
   std::vector<std::byte> buffer(std::max(sizeof(WelcomeMessage), sizeof(TextMessage)));
   std::vector<UniqueFd> received;
-  const ssize_t size = ReceiveMessage(socket, buffer.data(), buffer.size(), &received);
+  ssize_t size = ReceiveMessage(socket, buffer.data(), buffer.size(), &received);
+  // It has closed without reading the hello; what it said before comes after this error.
+  if (size < 0 && errno == ECONNRESET) size = ReceiveMessage(socket, buffer.data(), buffer.size(), &received);
   if (size == 0 || (size < 0 && errno == ECONNRESET)) return Status::Ok();
   if (size < 0) {
     return SystemError("the fabric process does not answer", errno == EAGAIN ? ETIMEDOUT : errno,
@@ -209,8 +211,7 @@ Status Session::Introduce(int socket) {
   memcpy(&welcome_, buffer.data(), sizeof(welcome_));
   void* pool = mmap(nullptr, kPoolBytes, PROT_READ | PROT_WRITE, MAP_SHARED, received[0].get(), 0);
   if (pool == MAP_FAILED) {
-    return SystemError("software fabric: cannot map the payload pool", errno,
-                       "raise `ulimit -v` or free memory");
+    return SystemError("software fabric: cannot map the payload pool", errno, MemoryRemedy(errno));
   }
   madvise(pool, kPoolBytes, MADV_DONTFORK);
   pool_ = static_cast<std::byte*>(pool);
