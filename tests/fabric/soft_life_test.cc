@@ -281,6 +281,31 @@ TEST_F(SoftFabricTest, FabricProcessIsDetached) {
   ibv_close_device(context);
 }
 
+// ---- control
+
+TEST_F(SoftFabricTest, ControlNamesWhatThereIsNot) {
+  Endpoint e;
+  const auto control = [](const std::string& command) {
+    int code = 0;
+    const std::string answer = RunFabricTool("--control '" + command + "'", &code);
+    EXPECT_EQ(code, answer == "ok\n" ? 0 : 1);
+    return answer;
+  };
+  for (const char* host : {"9", "99", "host9", "nowhere"}) {
+    EXPECT_EQ(control(std::string("kill ") + host + " soft0"),
+              std::string("error: no device \"soft0\" on a host \"") + host + "\"; programs use host0\n");
+  }
+  for (const char* port : {"3", "0", "-1", "1x", "4294967297"}) {
+    EXPECT_EQ(control(std::string("port 0 soft0 ") + port + " down"),
+              std::string("error: no port \"") + port +
+                  "\" on device \"soft0\" of host \"0\"; its only port is 1\n");
+  }
+  EXPECT_EQ(control("port 0 soft0 1 sideways"),
+            "error: state \"sideways\" of a port; use port HOST DEVICE PORT up|down\n");
+  EXPECT_EQ(control("port host0 soft0 1 down"), "ok\n");
+  EXPECT_EQ(control("kill 0 soft0"), "ok\n");
+}
+
 // ---- what cannot be
 
 TEST_F(SoftFabricTest, TopologyWithErrors) {
@@ -338,6 +363,26 @@ TEST_F(SoftFabricTest, AnotherTopologyThanTheRunningOne) {
   EXPECT_EQ(code, 1) << "and so does who names none";
 }
 
+// Between two jobs nobody needs the fabric process that lingers.
+TEST_F(SoftFabricTest, AnotherTopologyAfterTheLastProgramLeft) {
+  const int wanted[] = {1, 2, 1, 3};
+  for (const int nics : wanted) {
+    int code = -1;
+    const std::string text = InChild(
+        [&] {
+          setenv("SLUICE_FABRIC_TOPOLOGY", ("hosts=2,nics=" + std::to_string(nics)).c_str(), 1);
+          int count = 0;
+          ibv_device** list = ibv_get_device_list(&count);
+          if (list == nullptr) return 99;
+          ibv_free_device_list(list);
+          return count;
+        },
+        &code);
+    EXPECT_EQ(text, "");
+    EXPECT_EQ(code, nics);
+  }
+}
+
 TEST_F(SoftFabricTest, MoreProcessesThanHosts) {
   setenv("SLUICE_FABRIC_TOPOLOGY", "hosts=1", 1);
   Endpoint first;
@@ -393,6 +438,23 @@ TEST_F(SoftFabricTest, FabricProcessWithoutMemory) {
   EXPECT_EQ(code, 0);
 }
 
+// Sanitizers map more than such a limit allows.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(SoftFabricTest, NoVirtualMemoryForThePool) {
+  int code = -1;
+  const std::string text = InChild(
+      [] {
+        const rlimit limit{50'000 << 10, 50'000 << 10};
+        setrlimit(RLIMIT_AS, &limit);
+        return DeviceListFails();
+      },
+      &code);
+  ExpectOneLine(text, {"cannot map", "Cannot allocate memory", "ulimit -v"});
+  EXPECT_EQ(text.find("ulimit -f"), std::string::npos) << text;
+  EXPECT_EQ(code, 0);
+}
+#endif
+
 TEST_F(SoftFabricTest, NoDescriptorsLeft) {
   for (rlim_t extra = 0; extra < 12; ++extra) {
     int code = -1;
@@ -411,6 +473,39 @@ TEST_F(SoftFabricTest, NoDescriptorsLeft) {
     if (code == 7) continue;
     EXPECT_EQ(code, 0);
     ExpectOneLine(text, {"ulimit -n"});
+  }
+}
+
+// Starts programs that keep the fabric until one gets none. Returns the exit code of a test's child.
+int FillFabric(rlim_t files) {
+  const rlimit limit{files, files};
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+  int hold[2], told[2];
+  if (pipe2(hold, O_CLOEXEC) != 0 || pipe2(told, O_CLOEXEC) != 0) return 2;
+  char failed = 0;
+  for (int programs = 0; failed == 0 && programs < 40; ++programs) {
+    if (fork() == 0) {
+      close(hold[1]);
+      failed = ibv_get_device_list(nullptr) == nullptr;
+      if (write(told[1], &failed, 1) != 1) _exit(1);
+      [[maybe_unused]] const ssize_t end = read(hold[0], &failed, 1);
+      _exit(0);
+    }
+    if (read(told[0], &failed, 1) != 1) return 3;
+  }
+  close(hold[1]);
+  while (wait(nullptr) > 0) {
+  }
+  return failed == 1 ? 0 : 4;
+}
+
+TEST_F(SoftFabricTest, FabricProcessWithoutDescriptorsForMorePrograms) {
+  for (rlim_t files = 36; files < 42; ++files) {  // so that each of its steps is the first without one
+    setenv("SLUICE_FABRIC", ("full-" + std::to_string(getpid()) + "-" + std::to_string(files)).c_str(), 1);
+    int code = -1;
+    const std::string text = InChild([&] { return FillFabric(files); }, &code);
+    EXPECT_EQ(code, 0);
+    ExpectOneLine(text, {"(errno 24)", "ulimit -"});
   }
 }
 

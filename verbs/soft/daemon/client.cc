@@ -30,7 +30,10 @@ Client::~Client() {
 }
 
 Status Client::Attach(std::vector<UniqueFd> fds, uint32_t host) {
-  if (fds.size() != 2) return InvalidArgument("fabric process: the program sent no shared memory");
+  if (fds.size() != 2) {
+    return SystemError("the fabric process has no descriptors left for this program's memory", EMFILE,
+                       "raise the hard limit of open files (ulimit -Hn)");
+  }
   memory_ = std::move(fds[0]);
   wake_ = std::move(fds[1]);
   struct stat status {};

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -60,15 +61,31 @@ std::string StatusText(Server* server) {
   return out.str();
 }
 
-Nic* FindNic(Fabric* fabric, const std::string& host, const std::string& device) {
+// A host by its name in the topology or its number. On demand, only those that programs have taken exist.
+Nic* FindNic(Server* server, const std::string& host, const std::string& device) {
+  Fabric* fabric = server->fabric();
   const auto& hosts = fabric->topology().hosts;
   for (uint32_t index = 0; index < hosts.size(); ++index) {
     if (hosts[index].name != host && std::to_string(index) != host) continue;
+    if (fabric->topology().on_demand && !server->HostInUse(index)) continue;
     for (uint32_t nic = 0; nic < fabric->nic_count(index); ++nic) {
       if (fabric->nic(index, nic)->info().name == device) return fabric->nic(index, nic);
     }
   }
   return nullptr;
+}
+
+std::string HostsInUse(Server* server) {
+  constexpr size_t kNamed = 8;
+  std::string list;
+  size_t count = 0;
+  const auto& hosts = server->fabric()->topology().hosts;
+  for (uint32_t index = 0; index < hosts.size(); ++index) {
+    if (!server->HostInUse(index) || ++count > kNamed) continue;
+    list += (list.empty() ? "" : ", ") + hosts[index].name;
+  }
+  if (count > kNamed) list += " and " + std::to_string(count - kNamed) + " more";
+  return list.empty() ? "no program uses the fabric now" : "programs use " + list;
 }
 
 }  // namespace
@@ -81,18 +98,31 @@ std::string ExecuteControl(Server* server, const std::string& command) {
     server->RefreshSysfs();
     return StatusText(server);
   }
-  uint32_t port = 1;
   words >> host >> device;
-  Nic* nic = FindNic(server->fabric(), host, device);
+  Nic* nic = FindNic(server, host, device);
   if ((verb == "port" || verb == "kill") && nic == nullptr) {
-    return "error: no device \"" + device + "\" on a host \"" + host + "\"; `status` lists those in use\n";
+    return "error: no device \"" + device + "\" on a host \"" + host + "\"; " + HostsInUse(server) + "\n";
   }
   if (verb == "port") {
-    words >> port >> state;
-    if (state != "up" && state != "down") return "error: port HOST DEVICE PORT up|down\n";
+    std::string text;
+    words >> text >> state;
+    uint32_t port = 0;
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), port);
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || port < 1 ||
+        port > nic->port_count()) {
+      const uint32_t ports = nic->port_count();
+      return "error: no port \"" + text + "\" on device \"" + device + "\" of host \"" + host +
+             (ports == 1 ? "\"; its only port is 1\n"
+                         : "\"; its ports are 1 to " + std::to_string(ports) + "\n");
+    }
+    if (state != "up" && state != "down") {
+      return "error: state \"" + state + "\" of a port; use port HOST DEVICE PORT up|down\n";
+    }
     const int error = nic->SetPortUp(port, state == "up");
     server->RefreshSysfs();
-    return error == 0 ? "ok\n" : "error: " + std::string(strerror(error)) + "\n";
+    if (error == 0) return "ok\n";
+    return "error: port " + text + " of device \"" + device + "\" cannot go " + state + ": " +
+           strerror(error) + "\n";
   }
   if (verb == "kill") {
     nic->Die();

@@ -1,5 +1,7 @@
 #include "verbs/soft/daemon/server.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -43,6 +45,10 @@ int64_t NowNs() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+int OpenSpare() {
+  return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 void SendError(int socket, int error, const std::string& text) {
@@ -91,8 +97,10 @@ Status Server::Start() {
   signals_.reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   doorbell_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!signals_.valid() || !doorbell_.valid() || !epoll_.valid() || !Watch(listener_.get(), kTagListener) ||
-      !Watch(doorbell_.get(), kTagDoorbell) || !Watch(signals_.get(), kTagSignals)) {
+  spare_.reset(OpenSpare());
+  if (!signals_.valid() || !doorbell_.valid() || !epoll_.valid() || !spare_.valid() ||
+      !Watch(listener_.get(), kTagListener) || !Watch(doorbell_.get(), kTagDoorbell) ||
+      !Watch(signals_.get(), kTagSignals)) {
     return SystemError("fabric process: no descriptors", errno, "raise the limit of open files (ulimit -n)");
   }
   if (listen(listener_.get(), kBacklog) != 0) return SystemError("fabric process: cannot listen", errno);
@@ -103,6 +111,7 @@ Status Server::Start() {
 }
 
 void Server::Run(bool stay) {
+  stay_ = stay;
   while (!stop_) {
     MoveTime();
     const bool worked = ServeClients();
@@ -116,7 +125,7 @@ void Server::Run(bool stay) {
       last_refresh_ns_ = last_wall_ns_;
       counters_changed_ = false;
     }
-    if (!worked) Sleep(stay);
+    if (!worked) Sleep();
   }
   // New programs start a new fabric process instead of waiting for this one.
   listener_.reset();
@@ -173,7 +182,7 @@ bool Server::ServeClients() {
   return worked;
 }
 
-void Server::Sleep(bool stay) {
+void Server::Sleep() {
   const int64_t now = NowNs();
   const Picos next = fabric_->NextEventTime();
   int64_t until_event = INT64_MAX;
@@ -188,7 +197,7 @@ void Server::Sleep(bool stay) {
   }
   if (quiet) {
     int64_t timeout = until_event;
-    if (clients_.empty() && !stay) {
+    if (clients_.empty() && !stay_) {
       const int64_t left = last_client_left_ns_ + kLingerNs - now;
       if (left <= 0) {
         stop_ = true;
@@ -216,7 +225,7 @@ void Server::HandleSockets(int64_t timeout_ns) {
   const int count =
       epoll_pwait2(epoll_.get(), events, 64, timeout_ns == INT64_MAX ? nullptr : &timeout, nullptr);
   last_sockets_ns_ = NowNs();
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count && !stop_; ++i) {
     const uint64_t tag = events[i].data.u64;
     uint64_t value = 0;
     if (tag == kTagListener) {
@@ -237,9 +246,25 @@ void Server::HandleSockets(int64_t timeout_ns) {
   }
 }
 
+bool Server::AcceptNoMore() {
+  spare_.reset();
+  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const bool refused = socket.valid();
+  if (refused) {
+    SendError(socket.get(), EMFILE,
+              SystemError("the fabric process has no descriptor for another program", EMFILE,
+                          "raise the hard limit of open files (ulimit -Hn)")
+                  .message());
+  }
+  socket.reset();
+  spare_.reset(OpenSpare());
+  return refused && spare_.valid();
+}
+
 void Server::Accept() {
   for (;;) {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid() && (errno == EMFILE || errno == ENFILE) && AcceptNoMore()) continue;
     if (!socket.valid()) return;
     ucred credentials{};
     socklen_t length = sizeof(credentials);
@@ -273,7 +298,7 @@ void Server::HandleMessage(Client* client) {
     hello.host[sizeof(hello.host) - 1] = '\0';
     hello.topology_name[sizeof(hello.topology_name) - 1] = '\0';
     const Status status = Welcome(client, hello, std::move(fds));
-    if (status.ok()) return;
+    if (status.ok() || stop_) return;
     SendError(client->socket(), EINVAL, status.message());
     Remove(client, status.message().c_str());
   } else if (type == SocketMessage::kControl && size == sizeof(TextMessage)) {
@@ -289,6 +314,23 @@ void Server::HandleMessage(Client* client) {
         "programs that use it first");
     Remove(client, "it speaks another version");
   }
+}
+
+bool Server::HostInUse(uint32_t host) const {
+  return std::any_of(tenants_.begin(), tenants_.end(),
+                     [&](const auto& t) { return t.second->host == host; }) ||
+         std::any_of(clients_.begin(), clients_.end(),
+                     [&](const auto& c) { return c->attached() && c->host() == host; });
+}
+
+bool Server::UsedBesides(const Client* client) const {
+  return std::any_of(clients_.begin(), clients_.end(), [&](const auto& other) {
+    if (other.get() == client || !other->attached()) return false;
+    const auto tenant = tenants_.find(other->pid());
+    if (tenant == tenants_.end()) return true;
+    pollfd ended{tenant->second->pidfd.get(), POLLIN, 0};
+    return poll(&ended, 1, 0) != 1;
+  });
 }
 
 Result<uint32_t> Server::HostFor(int pid, const std::string& wanted) {
@@ -319,9 +361,12 @@ Status Server::Welcome(Client* client, const HelloMessage& hello, std::vector<Un
                        "; end the programs that use it first");
   }
   if (hello.names_topology && hello.topology_hash != topology_.hash) {
+    // Between two jobs nobody needs this topology: the program finds no answer, and starts the one it wants.
+    stop_ = !stay_ && !UsedBesides(client);
     return InvalidArgument("SLUICE_FABRIC=\"" + instance_ + "\" runs with the topology " + topology_.name +
-                           ", but this program asks for " + hello.topology_name +
-                           "; end the programs that use it, or set SLUICE_FABRIC to another name");
+                           ", but this program asks for " + hello.topology_name + "; " +
+                           (stay_ ? "end sluice-fabric --foreground" : "end the programs that use it") +
+                           ", or set SLUICE_FABRIC to another name");
   }
   Result<uint32_t> host = HostFor(client->pid(), hello.host);
   if (!host.ok()) return host.status();

@@ -41,6 +41,8 @@ class Server {
   Fabric* fabric() { return fabric_.get(); }
   const std::string& instance() const { return instance_; }
   const TopologySource& topology() const { return topology_; }
+  // Whether a living program has the host.
+  bool HostInUse(uint32_t host) const;
   size_t client_count() const { return clients_.size(); }
   const SharedPayloadPool& pool() const { return pool_; }
   double dilation() const { return dilation_; }
@@ -64,11 +66,15 @@ class Server {
 
   void MoveTime();
   bool ServeClients();
-  void Sleep(bool stay);
+  void Sleep();
   void HandleSockets(int64_t timeout_ns);  // INT64_MAX: until something happens
   void Accept();
+  // Tells a program that there is no descriptor for it. False: no program waits.
+  bool AcceptNoMore();
   void HandleMessage(Client* client);
   Status Welcome(Client* client, const HelloMessage& hello, std::vector<UniqueFd> fds);
+  // Whether a program other than that of `client` uses the fabric now.
+  bool UsedBesides(const Client* client) const;
   Result<uint32_t> HostFor(int pid, const std::string& wanted);
   void Remove(Client* client, const char* why);
   void RemoveTenant(int pid);
@@ -81,9 +87,11 @@ class Server {
   std::unique_ptr<Fabric> fabric_;
   SysfsTree sysfs_;
   UniqueFd listener_, epoll_, doorbell_, signals_;
+  UniqueFd spare_;  // given up for a moment to refuse a program when there is no other descriptor
   std::map<int, std::unique_ptr<Tenant>> tenants_;  // by process id
   Neighbours neighbours_;                           // outlives the clients
   std::vector<std::unique_ptr<Client>> clients_;
+  bool stay_ = false;  // keeps running without programs
   bool stop_ = false;
   bool counters_changed_ = true;
 
