@@ -360,14 +360,23 @@ std::string LastPluginWarning() {
 }
 
 Result<std::unique_ptr<NetPlugin>> NetPlugin::Load(const std::string& path, int api) {
-  dlerror();
-  Library library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
-  const char* error = library == nullptr ? dlerror() : nullptr;
-  std::string cause = error == nullptr ? "" : error;
-  if (library == nullptr && path.find('/') == std::string::npos) {
-    library.reset(dlopen(("libnccl-net-" + path + ".so").c_str(), RTLD_NOW | RTLD_LOCAL));
+  std::vector<std::string> names = {path};
+  if (path.find('/') == std::string::npos) names.push_back("libnccl-net-" + path + ".so");
+  Library library;
+  std::string not_found, found;  // why: no such file, or it does not load
+  for (size_t i = 0; i < names.size() && library == nullptr; ++i) {
+    library.reset(dlopen(names[i].c_str(), RTLD_NOW | RTLD_LOCAL));
+    if (library != nullptr) break;
+    const char* error = dlerror();
+    const std::string cause = error == nullptr ? "unknown error" : error;
+    // A library that is needed and not there is told in the same words, under its own name.
+    const bool missing = cause.starts_with(names[i] + ": cannot open shared object file: No such file");
+    std::string& text = missing ? not_found : found;
+    text += (text.empty() ? "" : "; ") +
+            (cause.find(names[i]) == std::string::npos ? names[i] + ": " + cause : cause);
   }
-  if (library == nullptr) return SystemError("cannot load the plugin " + path + ": " + cause);
+  if (library == nullptr)
+    return SystemError("cannot load the plugin " + path + ": " + (found.empty() ? not_found : found));
   std::unique_ptr<NetPlugin> plugin;
   if (!plugin) plugin = TryVersion<nccl::NetV12>(library, api);
   if (!plugin) plugin = TryVersion<nccl::NetV11>(library, api);
