@@ -123,6 +123,36 @@ TEST(PerfSoftTest, NoDeviceNamesTheCause) {
   EXPECT_THAT(result.complaints()[0], HasSubstr("NCCL_IB_HCA=nosuch selects no active port"));
 }
 
+TEST(PerfSoftTest, AFailureOfTheFabricIsOneLine) {
+  const std::string name = "perf-soft-test-" + std::to_string(getpid());
+  const std::string long_host(100, 'h');
+  for (const auto& [environment, cause] : std::vector<std::pair<Environment, std::string>>{
+           {{{"SLUICE_FABRIC", "a/b"}}, "SLUICE_FABRIC=\"a/b\""},
+           {{{"SLUICE_FABRIC_HOST", long_host}}, "SLUICE_FABRIC_HOST=\"" + long_host + "\" is longer"},
+           {{{"SLUICE_FABRIC_TOPOLOGY", "hosts=2"}, {"SLUICE_FABRIC_HOST", "nowhere"}},
+            "no host \"nowhere\""},
+           {{{"SLUICE_FABRIC_TOPOLOGY", "hosts=2,colour=red"}}, "colour"},
+           {{{"SLUICE_FABRIC_LOG", "/nowhere/log"}}, "/nowhere/log"},
+           {{{"NCCL_IB_DISABLE", "1"}}, "NCCL_IB_DISABLE=1 turns all off"}}) {
+    SCOPED_TRACE(cause);
+    Environment all = {{"SLUICE_FABRIC", name}};
+    for (const auto& [key, value] : environment) all[key] = value;
+    const PerfResult result = RunPerf({"--fabric", "soft", "--ranks", "3", "-b", "8", "-e", "8"}, all);
+    EXPECT_EQ(result.exit_code, 1);
+    ASSERT_EQ(result.complaints().size(), 1u) << result.err;
+    EXPECT_THAT(result.complaints()[0], testing::StartsWith("sluice perf: rank "));
+    EXPECT_THAT(result.complaints()[0], HasSubstr("finds no network device: "));
+    EXPECT_THAT(result.complaints()[0], HasSubstr(cause));
+  }
+}
+
+TEST(PerfSoftTest, TwoTopologiesOneAfterTheOther) {
+  const std::string name = "perf-soft-test-" + std::to_string(getpid());
+  for (const char* topology : {"hosts=2", "hosts=2,nics=2", "hosts=2"}) {
+    ExpectRight({"--topology", topology, "-b", "8", "-e", "8"}, 1, {{"SLUICE_FABRIC", name}});
+  }
+}
+
 TEST(PerfSoftTest, AHugeFactorEndsAfterTheFirstRow) {
   ExpectRight({"--ranks", "2", "-b", "8", "-e", "1K", "-f", "1e300"}, 1);
 }
@@ -130,9 +160,9 @@ TEST(PerfSoftTest, AHugeFactorEndsAfterTheFirstRow) {
 // Runs `sluice perf` in a shell, which sets limits and redirects. Returns its exit code; `err` receives what
 // it says.
 int RunInShell(const std::string& before, const std::string& arguments, std::string* err) {
-  const std::string command = before + " exec '" + Built("bin/sluice") +
+  const std::string command = "(" + before + " exec '" + Built("bin/sluice") +
                               "' perf --fabric soft --ranks 2 -n 1 -w 0 --timeout 60 " + arguments +
-                              " 2>&1 >/dev/full";
+                              ") 2>&1 >/dev/full";
   FILE* const shell = popen(command.c_str(), "r");
   if (shell == nullptr) return -1;
   err->clear();
@@ -146,6 +176,22 @@ TEST(PerfSoftTest, ResultsThatCannotBeWritten) {
   std::string err;
   EXPECT_EQ(RunInShell("", "-b 8 -e 8", &err), 1);
   EXPECT_EQ(err, "sluice perf: cannot write the results to standard output; is its disk full?\n");
+}
+
+TEST(PerfSoftTest, FewDescriptorsAreNamed) {
+  const std::string ended = "sluice perf: cannot write the results to standard output; is its disk full?\n";
+  for (int files = 6; files <= 32; ++files) {
+    SCOPED_TRACE(files);
+    std::string err;
+    EXPECT_EQ(RunInShell("ulimit -n " + std::to_string(files) + ";", "-b 8 -e 8", &err), 1);
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+    if (err != ended) {
+      EXPECT_THAT(err, testing::AnyOf(HasSubstr("ulimit -n"), HasSubstr("ulimit -Hn")));
+    }
+  }
+  std::string err;  // a low limit that may be raised is no limit
+  EXPECT_EQ(RunInShell("ulimit -Sn 10;", "-b 8 -e 8", &err), 1);
+  EXPECT_EQ(err, ended);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow memory exceeds the limit

@@ -1,14 +1,20 @@
 // Lines, options, verification and output of `sluice perf`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <vector>
 
+#include "tools/perf/descriptors.h"
+#include "tools/perf/library_messages.h"
 #include "tools/perf/lines.h"
 #include "tools/perf/options.h"
 #include "tools/perf/rank.h"
@@ -180,6 +186,42 @@ TEST(FailureRecordTest, SurvivesTheLine) {
   EXPECT_EQ(back.time_ns, 123456789012);
   EXPECT_EQ(back.text, "two lines");
   EXPECT_FALSE(FailureRecord::Decode("rubbish", &back));
+}
+
+// Runs ReserveDescriptors under a limit; prints the soft limit after it, or why it cannot be.
+void ReserveUnder(rlim_t soft, rlim_t hard, int ranks) {
+  const rlimit before{soft, hard};
+  if (setrlimit(RLIMIT_NOFILE, &before) != 0) _exit(2);
+  Options options;
+  options.ranks = ranks;
+  const Status status = ReserveDescriptors(options);
+  rlimit after{};
+  getrlimit(RLIMIT_NOFILE, &after);
+  fprintf(stderr, "%llu %s\n", static_cast<unsigned long long>(after.rlim_cur), status.message().c_str());
+  _exit(status.ok() ? 0 : 1);
+}
+
+TEST(DescriptorsTest, TheLimitIsRaisedAsFarAsItHelps) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(ReserveUnder(200, 2048, 1024), testing::ExitedWithCode(0), "1288 \n");
+  EXPECT_EXIT(ReserveUnder(200, 1100, 1024), testing::ExitedWithCode(0), "1100 \n");
+  EXPECT_EXIT(ReserveUnder(1000, 2048, 2), testing::ExitedWithCode(0), "1000 \n");
+  EXPECT_EXIT(
+      ReserveUnder(200, 1024, 1024), testing::ExitedWithCode(1),
+      "hard limit of open files is 1024, but a job of 1024 ranks needs 1048 or more; raise it .ulimit -n");
+}
+
+TEST(LibraryMessagesTest, TheLastLineIsTheCause) {
+  LibraryMessages messages;
+  EXPECT_EQ(messages.Take(), "");
+  int pid = 0, fd = -1;
+  ASSERT_EQ(sscanf(getenv("SLUICE_FABRIC_ERROR_FD"), "%d:%d", &pid, &fd), 2);
+  EXPECT_EQ(pid, getpid());
+  ASSERT_GT(dprintf(fd, "sluice: first\nsluice: the cause\n"), 0);
+  EXPECT_EQ(messages.Take(), "the cause");
+  EXPECT_EQ(messages.Take(), "");
+  ASSERT_GT(dprintf(fd, "sluice: another\n"), 0);
+  EXPECT_EQ(messages.Take(), "another");
 }
 
 }  // namespace

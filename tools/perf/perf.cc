@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tools/perf/descriptors.h"
 #include "tools/perf/launcher.h"
 #include "tools/perf/rank.h"
 
@@ -62,6 +63,10 @@ int Run(Options options, const std::vector<std::string>& arguments) {
                                     std::to_string(world - 1)));
   }
   if (LaunchedAsRank()) return RunRank(options, place);
+  if (Status status = ReserveDescriptors(options); !status.ok()) {
+    Complain(status);
+    return EXIT_FAILURE;
+  }
   const std::string instance =
       "perf-" + (join ? "job-" + std::to_string(place.port) : std::to_string(getpid()));
   Result<FabricSetup> fabric = PrepareFabric(options, instance);

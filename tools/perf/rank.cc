@@ -17,6 +17,7 @@
 #include "tools/perf/abort.h"
 #include "tools/perf/bootstrap.h"
 #include "tools/perf/communicator.h"
+#include "tools/perf/library_messages.h"
 #include "tools/perf/net_plugin.h"
 #include "tools/perf/report.h"
 #include "tools/perf/verify.h"
@@ -55,8 +56,14 @@ Result<std::vector<T>> GatherValues(Bootstrap* bootstrap, const T& mine) {
 class Benchmark {
  public:
   Benchmark(const Options& options, const Place& place, NetPlugin* plugin, Bootstrap* bootstrap,
-            JobState* job)
-      : options_(options), place_(place), plugin_(plugin), bootstrap_(bootstrap), job_(job), table_(stdout) {}
+            JobState* job, LibraryMessages* messages)
+      : options_(options),
+        place_(place),
+        plugin_(plugin),
+        bootstrap_(bootstrap),
+        job_(job),
+        messages_(messages),
+        table_(stdout) {}
 
   Status Run() {
     base_.op = options_.op;
@@ -109,8 +116,12 @@ class Benchmark {
     for (int i = 0; i < options_.communicators; ++i) {
       job_->SetActivity("initialising communicator " + std::to_string(i));
       void* context = nullptr;
-      SLUICE_RETURN_IF_ERROR(
-          plugin_->Init(&context, (*ids)[0] + static_cast<uint64_t>(i), options_.traffic_class));
+      if (Status status =
+              plugin_->Init(&context, (*ids)[0] + static_cast<uint64_t>(i), options_.traffic_class);
+          !status.ok()) {
+        const std::string cause = messages_->Take();
+        return cause.empty() ? status : SystemError(status.message() + ": " + cause);
+      }
       if (i == 0) {
         if (Status status = ChooseDevices(&config); !status.ok()) {
           (void)plugin_->Finalize(context);
@@ -138,9 +149,7 @@ class Benchmark {
     int count = 0;
     SLUICE_RETURN_IF_ERROR(plugin_->Devices(&count));
     if (count < 1) {
-      const std::string warning = LastPluginWarning();
-      return SystemError("the plugin " + plugin_->name() + " finds no network device" +
-                         (warning.empty() ? "; NCCL_DEBUG=INFO shows what it looked at" : ": " + warning));
+      return SystemError("the plugin " + plugin_->name() + " finds no network device" + WhyNoDevice());
     }
     DeviceProperties properties;
     for (int i = 0; i < count; ++i) SLUICE_RETURN_IF_ERROR(plugin_->Properties(i, &properties));
@@ -183,6 +192,15 @@ class Benchmark {
     config->traffic_class = options_.traffic_class;
     config_ = *config;
     return Status::Ok();
+  }
+
+  std::string WhyNoDevice() {
+    if (const std::string cause = messages_->Take(); !cause.empty()) return ": " + cause;
+    if (const std::string warning = LastPluginWarning(); !warning.empty()) return ": " + warning;
+    const char* disabled = getenv("NCCL_IB_DISABLE");
+    if (disabled != nullptr && atoi(disabled) != 0)
+      return std::string(": NCCL_IB_DISABLE=") + disabled + " turns all off; unset it, or set it to 0";
+    return "; NCCL_DEBUG=INFO shows what it looked at";
   }
 
   Shape ShapeFor(size_t bytes) const {
@@ -306,6 +324,7 @@ class Benchmark {
   NetPlugin* plugin_;
   Bootstrap* bootstrap_;
   JobState* job_;
+  LibraryMessages* messages_;
   Table table_;
   Shape base_;
   DeviceProperties device_;
@@ -372,6 +391,7 @@ bool FailureRecord::Decode(const std::string& line, FailureRecord* out) {
 int RunRank(const Options& options, const Place& place) {
   terminating_place = &place;
   std::set_terminate(ReportException);
+  LibraryMessages messages;
   JobState job;
   std::unique_ptr<NetPlugin> plugin;
   std::unique_ptr<Bootstrap> bootstrap;
@@ -383,7 +403,6 @@ int RunRank(const Options& options, const Place& place) {
       Result<std::unique_ptr<NetPlugin>> loaded = NetPlugin::Load(options.plugin, options.api);
       if (!loaded.ok()) return loaded.status();
       plugin = std::move(*loaded);
-      job.SetActivity("waiting for all ranks to start");
       BootstrapOptions where;
       where.rank = place.rank;
       where.world = place.world;
@@ -399,7 +418,7 @@ int RunRank(const Options& options, const Place& place) {
       job.OnAbort([&job, &place, link = bootstrap.get()] {
         if (job.origin() == place.rank) link->Fail(job.cause());
       });
-      Benchmark benchmark(options, place, plugin.get(), bootstrap.get(), &job);
+      Benchmark benchmark(options, place, plugin.get(), bootstrap.get(), &job, &messages);
       Status status = benchmark.Run();
       wrong = benchmark.wrong();
       if (!status.ok())
