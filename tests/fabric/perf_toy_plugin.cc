@@ -10,6 +10,7 @@
 //     fail_connect   connect returns an error                 hang_connect   connect never succeeds
 //     short_size=n   the n-th receive reports one byte less   extra_size     receives report a size too many
 //     unset          getProperties leaves maxP2pBytes unset   no_device      devices() reports none
+//     stop_init      init stops the process (SIGSTOP)
 //     flush          asks for iflush                          group=n        maxRecvs
 //
 // Violations of NCCL's habits (a request tested from another thread or after it was done, buffers or
@@ -389,6 +390,7 @@ NcclResult SetNetAttr(void*, NetAttr* attributes) {
 // -------------------------------------------------------------------------------------------------------
 
 NcclResult InitV7(DebugLogger log) {
+  if (Fault("stop_init") > 0) raise(SIGSTOP);
   logger = log;
   return kSuccess;
 }

@@ -6,6 +6,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -160,6 +163,29 @@ TEST(PerfToyTest, NothingHangs) {
                 {"timed out after 3 s", "rank 1"});
   ExpectFailure(RunToy({"--timeout", "3", "-b", "8", "-e", "8"}, InRank(1, "hang_test=5")),
                 {"timed out after 3 s", "running all_reduce of 8 bytes"});
+}
+
+TEST(PerfToyTest, ATimeoutNamesTheRanksThatAreMissing) {
+  ExpectFailure(RunToy({"--ranks", "3", "--timeout", "3"}, InRank(2, "stop_init")),
+                {"timed out after 3 s (--timeout) while waiting for rank 2 (initialising communicator 0)"});
+  ExpectFailure(RunToy({"--ranks", "3", "--timeout", "3"}, InRank(0, "stop_init")),
+                {"timed out after 3 s (--timeout) while waiting for rank 0, which does not answer ("});
+}
+
+// The file that is there and does not load is the one that was meant.
+TEST(PerfToyTest, WhyAPluginDoesNotLoad) {
+  char directory[] = "/tmp/sluice-perf-plugin-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string file = std::string(directory) + "/libnccl-net-broken.so";
+  std::ofstream(file) << "no library";
+  const auto load = [&](const char* plugin) {
+    return RunPerf({"--plugin", plugin, "--fabric", "verbs", "-b", "8", "-e", "8"},
+                   {{"LD_LIBRARY_PATH", directory}});
+  };
+  ExpectFailure(load("broken"), {"cannot load the plugin broken: " + file + ": file too short"});
+  ExpectFailure(load("nosuch"), {"cannot load the plugin nosuch: nosuch: cannot open shared object file",
+                                 "libnccl-net-nosuch.so: cannot open shared object file"});
+  std::filesystem::remove_all(directory);
 }
 
 // A run that goes on until it is ended, and a value of PERF_TOY_MARK by which its processes are known.

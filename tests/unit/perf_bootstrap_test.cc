@@ -3,11 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -175,6 +178,63 @@ TEST(BootstrapTest, ADifferentTokenIsExplained) {
   EXPECT_FALSE(boot.ok());
   EXPECT_THAT(boot.status().message(), HasSubstr("with other options"));
   first.join();
+}
+
+// A timeout of a rank that waits: the coordinator knows for whom.
+TEST(BootstrapTest, WhoIsMissingIsTold) {
+  Job job(2);
+  Result<FileDescriptor> fd =
+      ConnectTcp("127.0.0.1", job.port(), 5000);  // rank 1, which then goes no further
+  ASSERT_TRUE(fd.ok());
+  FrameChannel silent(std::move(*fd));
+  Hello hello;
+  hello.rank = 1;
+  hello.world = 2;
+  hello.token = "token";
+  silent.Queue(FrameType::kHello, hello.Encode());
+  silent.Queue(FrameType::kExchange, "");
+  while (silent.has_output()) ASSERT_TRUE(silent.Flush().ok());
+  JobState* state = job.state(0);
+  auto boot = Bootstrap::Join(job.OptionsOf(0), state);
+  ASSERT_TRUE(boot.ok());
+  state->SetActivity("testing");
+  std::thread timeout([state] {
+    while (!state->waiting_for_others()) std::this_thread::yield();
+    state->AskWhoIsMissing("timed out while ");
+  });
+  const Status status = (*boot)->Barrier();
+  EXPECT_EQ(status.message(), "timed out while waiting for rank 1 (testing)");
+  EXPECT_EQ(state->origin(), -1);
+  timeout.join();
+}
+
+// Wherever the descriptors of a process end, the cause is told instead of waiting for a rank that cannot
+// come.
+TEST(BootstrapTest, NoDescriptorsLeft) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  for (rlim_t more = 0; more < 10; ++more) {
+    auto body = [more] {
+      Job job(2);
+      std::string said;
+      std::mutex mutex;
+      const int lowest_free = dup(0);
+      close(lowest_free);
+      const rlim_t files = static_cast<rlim_t>(lowest_free) + more;
+      const rlimit limit{files, files};
+      if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(1);
+      bool all_ok = true;
+      job.Run([&](int, BootstrapOptions options, JobState* state) {
+        options.timeout = std::chrono::milliseconds(2000);
+        auto boot = Bootstrap::Join(options, state);
+        std::lock_guard lock(mutex);
+        all_ok = all_ok && boot.ok();
+        said += boot.status().message() + "\n";
+      });
+      fputs(said.c_str(), stderr);
+      _exit(all_ok || said.find("ulimit -n") != std::string::npos ? 0 : 1);
+    };
+    EXPECT_EXIT(body(), testing::ExitedWithCode(0), "") << more;
+  }
 }
 
 TEST(BootstrapTest, AMissingCoordinatorIsAnErrorInTime) {

@@ -71,6 +71,17 @@ class JobState {
   // True while this rank can do nothing but wait until every other rank has come as far.
   void SetWaitingForOthers(bool waiting) { waiting_for_others_.store(waiting, std::memory_order_relaxed); }
   bool waiting_for_others() const { return waiting_for_others_.load(std::memory_order_relaxed); }
+  // `ask` makes whoever knows for whom this rank waits end the job with their names; it must not block.
+  // Empty: nobody can be asked any more.
+  void SetAskWhoIsMissing(std::function<void(const std::string& timeout)> ask) {
+    std::lock_guard lock(ask_mutex_);
+    ask_ = std::move(ask);
+  }
+  // `timeout`: the beginning of the sentence in which that is told.
+  void AskWhoIsMissing(const std::string& timeout) {
+    std::lock_guard lock(ask_mutex_);
+    if (ask_) ask_(timeout);
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -80,6 +91,8 @@ class JobState {
   int origin_ = -1;
   std::string activity_ = "starting";
   std::vector<std::function<void()>> listeners_;
+  std::mutex ask_mutex_;
+  std::function<void(const std::string&)> ask_;  // guarded by ask_mutex_
 };
 
 }  // namespace sluice::perf

@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -48,19 +50,28 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::Join(const BootstrapOptions& optio
       if (!own.ok()) return own.status();
       listener = std::move(*own);
     }
-    self->coordinator_ =
-        std::make_unique<Coordinator>(std::move(listener), options.world, options.token, options.timeout);
+    Result<std::unique_ptr<Coordinator>> coordinator =
+        Coordinator::Start(std::move(listener), options.world, options.token, options.timeout, job);
+    if (!coordinator.ok()) return coordinator.status();
+    self->coordinator_ = std::move(*coordinator);
   }
   self->wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!self->wake_.valid())
+    return SystemError("the rendezvous: no event descriptor", errno, kResourcesRemedy);
   const Clock::time_point deadline = Clock::now() + options.timeout;
+  const std::string host = options.rank == 0 ? "127.0.0.1" : options.host;
+  job->SetActivity("connecting to rank 0 at " + host + ":" + std::to_string(options.port) +
+                   " (MASTER_ADDR and MASTER_PORT)");
   for (;;) {  // rank 0 may start later than the others
     if (job->aborted()) return job->status();
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     Result<FileDescriptor> link =
-        ConnectTcp(options.rank == 0 ? "127.0.0.1" : options.host, options.port, 2000);
+        ConnectTcp(host, options.port, static_cast<int>(std::clamp<int64_t>(left, 1, 2000)));
     if (link.ok()) {
       self->channel_ = FrameChannel(std::move(*link));
       break;
     }
+    if (link.status().code() == Code::kSystem) return link.status();
     if (Clock::now() > deadline) {
       return RemoteError("rank 0 is not reachable: " + link.status().message() +
                          "; check MASTER_ADDR, MASTER_PORT and that rank 0 runs");
@@ -72,11 +83,16 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::Join(const BootstrapOptions& optio
   self->channel_.Queue(FrameType::kHello, hello.Encode());
   SLUICE_RETURN_IF_ERROR(self->channel_.Flush());
   self->reader_ = std::thread([raw = self.get()] { raw->ReadLoop(); });
+  job->SetActivity("waiting for all ranks to start");
+  job->SetAskWhoIsMissing([raw = self.get()](const std::string& timeout) {
+    raw->Send(FrameType::kWhoIsMissing, timeout + "\n" + raw->job_->activity());
+  });
   SLUICE_RETURN_IF_ERROR(self->Barrier());
   return self;
 }
 
 Bootstrap::~Bootstrap() {
+  job_->SetAskWhoIsMissing(nullptr);
   Leave();
 }
 
@@ -167,10 +183,14 @@ Status Bootstrap::Barrier() {
 }
 
 void Bootstrap::Fail(std::string_view cause) {
+  Send(FrameType::kFail, cause);
+}
+
+void Bootstrap::Send(FrameType type, std::string_view payload) {
   {
     std::lock_guard lock(mutex_);
     if (leaving_) return;
-    channel_.Queue(FrameType::kFail, cause);
+    channel_.Queue(type, payload);
   }
   Wake();
 }

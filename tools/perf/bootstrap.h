@@ -6,8 +6,8 @@
 //
 // Rank 0 runs a coordinator thread at MASTER_ADDR:MASTER_PORT to which every rank (0 too) keeps one link. A
 // link that ends without goodbye ends the job: every rank's JobState is aborted with the name of the rank
-// that vanished. Links that do not present the job's token within a few seconds are dropped. Short reads,
-// slow peers and late ranks are fine.
+// that vanished. Where a rank lacks descriptors, Join fails at once. Links that do not present the job's
+// token within a few seconds are dropped. Short reads, slow peers and late ranks are fine.
 //
 // Threads: AllGather, Barrier and Leave from one thread; Fail from any.
 #pragma once
@@ -54,6 +54,7 @@ class Bootstrap {
  private:
   Bootstrap(const BootstrapOptions& options, JobState* job);
   void ReadLoop();
+  void Send(FrameType type, std::string_view payload);
   void Wake();
 
   BootstrapOptions options_;

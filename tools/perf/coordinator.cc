@@ -52,18 +52,29 @@ bool Hello::Decode(std::string_view text, Hello* out) {
   return true;
 }
 
+Result<std::unique_ptr<Coordinator>> Coordinator::Start(FileDescriptor listener, int world, std::string token,
+                                                        std::chrono::milliseconds timeout, JobState* job) {
+  std::unique_ptr<Coordinator> self(
+      new Coordinator(std::move(listener), world, std::move(token), timeout, job));
+  if (!self->stop_.valid() || !self->drained_.valid()) {
+    return SystemError("the rendezvous of the ranks: no event descriptor", errno, kResourcesRemedy);
+  }
+  self->thread_ = std::thread([raw = self.get()] { raw->Loop(); });
+  return self;
+}
+
 Coordinator::Coordinator(FileDescriptor listener, int world, std::string token,
-                         std::chrono::milliseconds timeout)
+                         std::chrono::milliseconds timeout, JobState* job)
     : listener_(std::move(listener)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       drained_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       token_(std::move(token)),
       arrival_deadline_(Clock::now() + timeout),
-      members_(static_cast<size_t>(world)) {
-  thread_ = std::thread([this] { Loop(); });
-}
+      members_(static_cast<size_t>(world)),
+      job_(job) {}
 
 Coordinator::~Coordinator() {
+  if (!thread_.joinable()) return;
   Signal(stop_.get());
   thread_.join();
 }
@@ -103,7 +114,7 @@ void Coordinator::Loop() {
 
     all_joined = std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.joined; });
     if (!all_joined && !aborted_ && Clock::now() > arrival_deadline_) {
-      AbortAll(-1, "the job never became complete: " + MissingRanks() +
+      AbortAll(-1, "the job never became complete: " + Ranks([](const Member& m) { return !m.joined; }) +
                        " did not arrive; check that every rank was started "
                        "with the same MASTER_ADDR, MASTER_PORT, WORLD_SIZE and options");
     }
@@ -117,7 +128,14 @@ void Coordinator::Loop() {
 void Coordinator::AcceptAll() {
   for (;;) {
     const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) {
+      if (!IsLackOfResources(errno)) return;
+      const std::string cause =
+          SystemError("rank 0 cannot accept the link of another rank", errno, kResourcesRemedy).message();
+      AbortAll(0, cause);
+      job_->Abort(cause, 0);  // its own link may be among those that wait
+      return;
+    }
     FileDescriptor owned(fd);
     if (strangers_.size() >= kMaxStrangers) continue;
     SetLinkOptions(fd);
@@ -177,6 +195,9 @@ void Coordinator::Serve(size_t rank) {
       case FrameType::kFail:
         AbortAll(static_cast<int>(rank), frame.payload);
         break;
+      case FrameType::kWhoIsMissing:
+        AnswerWhoIsMissing(frame.payload);
+        break;
       case FrameType::kBye:
         member.gone = true;
         member.channel.Close();
@@ -216,6 +237,14 @@ void Coordinator::AnswerIfComplete() {
   }
 }
 
+void Coordinator::AnswerWhoIsMissing(const std::string& question) {
+  const size_t middle = std::min(question.find('\n'), question.size());
+  const std::string missing = Ranks([](const Member& m) { return !m.gone && !m.given.has_value(); });
+  if (missing.empty()) return;
+  AbortAll(-1, absl::StrCat(question.substr(0, middle), "waiting for ", missing, " (",
+                            question.substr(std::min(middle + 1, question.size())), ")"));
+}
+
 void Coordinator::AbortAll(int origin, const std::string& cause) {
   if (aborted_) return;
   aborted_ = true;
@@ -227,14 +256,15 @@ void Coordinator::AbortAll(int origin, const std::string& cause) {
   }
 }
 
-std::string Coordinator::MissingRanks() const {
+std::string Coordinator::Ranks(const std::function<bool(const Member&)>& missing) const {
   constexpr size_t kNamed = 8;
-  std::vector<size_t> missing;
+  std::vector<size_t> ranks;
   for (size_t r = 0; r < members_.size(); ++r) {
-    if (!members_[r].joined) missing.push_back(r);
+    if (missing(members_[r])) ranks.push_back(r);
   }
-  const auto named = absl::MakeConstSpan(missing).subspan(0, kNamed);
-  const size_t unnamed = missing.size() - named.size();
+  if (ranks.empty()) return "";
+  const auto named = absl::MakeConstSpan(ranks).subspan(0, kNamed);
+  const size_t unnamed = ranks.size() - named.size();
   return absl::StrCat("rank ", absl::StrJoin(named, ", "),
                       unnamed == 0 ? "" : absl::StrCat(" and ", unnamed, " more"));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+#include "tools/perf/abort.h"
 #include "tools/perf/socket.h"
 
 namespace sluice::perf {
@@ -27,7 +30,9 @@ struct Hello {
 
 class Coordinator {
  public:
-  Coordinator(FileDescriptor listener, int world, std::string token, std::chrono::milliseconds timeout);
+  // `timeout`: for everybody to arrive. `job` is rank 0's own, told directly when no link can be made.
+  static Result<std::unique_ptr<Coordinator>> Start(FileDescriptor listener, int world, std::string token,
+                                                    std::chrono::milliseconds timeout, JobState* job);
   ~Coordinator();  // stops the thread
 
   // Waits until all ranks have said goodbye or were lost, at most `limit`.
@@ -48,6 +53,8 @@ class Coordinator {
     bool refused = false;  // told why; kept until it hangs up, or what it was told might be lost
   };
 
+  Coordinator(FileDescriptor listener, int world, std::string token, std::chrono::milliseconds timeout,
+              JobState* job);
   void Loop();
   void AcceptAll();
   // True when the stranger was dealt with and must be removed.
@@ -55,8 +62,12 @@ class Coordinator {
   void Serve(size_t rank);
   void Lose(size_t rank, const std::string& how);
   void AnswerIfComplete();
+  // A rank waits for an exchange and its time is up. `question`: the beginning of the sentence that tells it,
+  // end of line, what the rank does.
+  void AnswerWhoIsMissing(const std::string& question);
   void AbortAll(int origin, const std::string& cause);
-  std::string MissingRanks() const;
+  // "rank 1, 5 and 3 more"; "" when nobody is missing.
+  std::string Ranks(const std::function<bool(const Member&)>& missing) const;
 
   FileDescriptor listener_;
   FileDescriptor stop_;     // eventfd: end now
@@ -65,6 +76,7 @@ class Coordinator {
   Clock::time_point arrival_deadline_;
   std::vector<Member> members_;
   std::vector<Stranger> strangers_;
+  JobState* job_;
   bool aborted_ = false;
   std::thread thread_;
 };

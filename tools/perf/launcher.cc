@@ -29,8 +29,10 @@ using Clock = std::chrono::steady_clock;
 // SIGKILL.
 constexpr std::chrono::seconds kGrace{3};
 constexpr std::chrono::seconds kTermination{1};
-// Beyond --timeout, after which the ranks end themselves.
-constexpr std::chrono::seconds kTimeoutGrace{15};
+// Both, after --timeout: the ranks have known the end before.
+constexpr std::chrono::milliseconds kLateGrace{500};
+// Beyond --timeout, within which the ranks end themselves.
+constexpr std::chrono::milliseconds kTimeoutGrace{3500};
 
 struct Child {
   pid_t pid = -1;
@@ -96,7 +98,7 @@ Status Launcher::Start() {
   if (!listener.ok()) return listener.status();
   listener_ = std::move(*listener);
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("pipe", errno);
+  if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("cannot start ranks: no pipe", errno, kResourcesRemedy);
   report_read_ = FileDescriptor(ends[0]);
   report_write_ = FileDescriptor(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -106,6 +108,8 @@ Status Launcher::Start() {
   for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&mask, signal);
   sigprocmask(SIG_BLOCK, &mask, &old_mask_);
   signals_ = FileDescriptor(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_.valid())
+    return SystemError("cannot start ranks: no signal descriptor", errno, kResourcesRemedy);
 
   const pid_t self = getpid();
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -206,9 +210,8 @@ std::string Launcher::Cause() const {
 }
 
 int Launcher::Supervise() {
-  const Clock::time_point limit =
-      Clock::now() + kTimeoutGrace +
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.timeout_s));
+  const Clock::time_point timeout = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                       std::chrono::duration<double>(options_.timeout_s));
   std::optional<Clock::time_point> terminate, slay;
   bool overdue = false;
   while (!AllEnded()) {
@@ -225,14 +228,14 @@ int Launcher::Supervise() {
     const Clock::time_point now = Clock::now();
     const bool failed = std::any_of(children_.begin(), children_.end(),
                                     [](const Child& c) { return c.status.has_value() && *c.status != 0; });
-    if (failed && !terminate.has_value()) terminate = now + kGrace;
-    if (now > limit && !terminate.has_value()) {
+    if (failed && !terminate.has_value()) terminate = now < timeout ? now + kGrace : now + kLateGrace;
+    if (now > timeout + kTimeoutGrace && !terminate.has_value()) {
       overdue = true;
       terminate = now;
     }
     if (terminate.has_value() && now >= *terminate && !slay.has_value()) {
       SignalAll(SIGTERM);
-      slay = now + kTermination;
+      slay = now < timeout ? now + kTermination : now + kLateGrace;
     }
     if (slay.has_value() && now >= *slay) SignalAll(SIGKILL);
   }

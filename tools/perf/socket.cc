@@ -29,11 +29,19 @@ Status Resolve(const std::string& host, int port, bool passive, AddressList* lis
   hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
   const int error =
       getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list->first);
-  if (error != 0) return SystemError("cannot resolve the address '" + host + "': " + gai_strerror(error));
-  return Status::Ok();
+  if (error == 0) return Status::Ok();
+  if (error == EAI_MEMORY || (error == EAI_SYSTEM && IsLackOfResources(errno))) {
+    return SystemError("cannot resolve the address '" + host + "'", error == EAI_MEMORY ? ENOMEM : errno,
+                       kResourcesRemedy);
+  }
+  return RemoteError("cannot resolve the address '" + host + "': " + gai_strerror(error));
 }
 
 }  // namespace
+
+bool IsLackOfResources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {
@@ -136,7 +144,7 @@ Result<FileDescriptor> ListenTcp(const std::string& address, int* port) {
     }
   }
   return SystemError("cannot listen on TCP port " + std::to_string(*port), last_errno,
-                     "choose another MASTER_PORT");
+                     IsLackOfResources(last_errno) ? kResourcesRemedy : "choose another MASTER_PORT");
 }
 
 Result<FileDescriptor> ConnectTcp(const std::string& host, int port, int timeout_ms) {
@@ -164,7 +172,9 @@ Result<FileDescriptor> ConnectTcp(const std::string& host, int port, int timeout
     SetLinkOptions(fd.get());
     return fd;
   }
-  return SystemError("cannot connect to " + host + ":" + std::to_string(port), error);
+  const std::string what = "cannot connect to " + host + ":" + std::to_string(port);
+  if (IsLackOfResources(error)) return SystemError(what, error, kResourcesRemedy);
+  return RemoteError(SystemError(what, error).message());
 }
 
 }  // namespace sluice::perf

@@ -30,7 +30,15 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-enum class FrameType : uint32_t { kHello = 1, kExchange, kResult, kFail, kAbort, kBye };
+enum class FrameType : uint32_t {
+  kHello = 1,
+  kExchange,
+  kResult,
+  kFail,
+  kAbort,
+  kBye,
+  kWhoIsMissing,
+};
 
 struct FrameHeader {
   uint32_t magic;
@@ -71,8 +79,12 @@ class FrameChannel {
 
 // Listens on `port` (0: any) of `address` ("" : all addresses). *port is set to the port.
 Result<FileDescriptor> ListenTcp(const std::string& address, int* port);
-// One attempt; blocks at most timeout_ms.
+// One attempt; blocks at most timeout_ms, and as long as the resolver takes. Code::kSystem: this process
+// lacks descriptors or memory, so that another attempt is of no use.
 Result<FileDescriptor> ConnectTcp(const std::string& host, int port, int timeout_ms);
+// Errors of calls that make descriptors which do not go away by trying again, and what helps.
+bool IsLackOfResources(int error);
+inline constexpr char kResourcesRemedy[] = "raise the limit of open files (ulimit -n) or free memory";
 // Non-blocking, no delay, and dead peers are noticed within about 20 s.
 void SetLinkOptions(int fd);
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -12,7 +13,11 @@
 namespace sluice::perf {
 namespace {
 constexpr std::chrono::seconds kGrace{10};
-constexpr std::chrono::seconds kPatience{2};  // of a rank that waits for others
+constexpr std::chrono::seconds kGraceAfterLimit{1};
+// Of a rank that waits for others: until it asks who is missing, then until it takes rank 0, which would have
+// answered, for the one.
+constexpr std::chrono::milliseconds kPatience{1000};
+constexpr std::chrono::milliseconds kPatienceForAnswer{500};
 }  // namespace
 
 Watchdog::Watchdog(JobState* job, int rank, std::chrono::duration<double> limit,
@@ -33,19 +38,29 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::Loop(std::chrono::steady_clock::time_point deadline, double limit_s) {
-  std::optional<std::chrono::steady_clock::time_point> end;
+  using std::chrono::steady_clock;
+  std::optional<steady_clock::time_point> end, asked;
+  const std::string timeout =
+      absl::StrCat("timed out after ", static_cast<long>(limit_s), " s (--timeout) while ");
   std::unique_lock lock(mutex_);
   while (!stop_) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
     if (stop_) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (!job_->aborted() && now >= deadline + (job_->waiting_for_others() ? kPatience : kPatience.zero())) {
-      job_->Abort(absl::StrCat("timed out after ", static_cast<long>(limit_s), " s (--timeout) while ",
-                               job_->activity()),
-                  rank_);
+    const auto now = steady_clock::now();
+    if (!job_->aborted() && now >= deadline) {
+      if (!job_->waiting_for_others()) {
+        job_->Abort(timeout + job_->activity(), rank_);
+      } else if (!asked.has_value() && now >= deadline + kPatience) {
+        job_->AskWhoIsMissing(timeout);
+        asked = now;
+      } else if (asked.has_value() && now >= *asked + kPatienceForAnswer) {
+        job_->Abort(
+            absl::StrCat(timeout, "waiting for rank 0, which does not answer (", job_->activity(), ")"),
+            rank_);
+      }
     }
     if (!job_->aborted()) continue;
-    if (!end.has_value()) end = now + kGrace;
+    if (!end.has_value()) end = std::min(now + kGrace, std::max(now, deadline) + kGraceAfterLimit);
     if (now < *end) continue;
     last_words_();
     _exit(EXIT_FAILURE);

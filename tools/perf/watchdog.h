@@ -11,9 +11,9 @@
 
 namespace sluice::perf {
 
-// Aborts the job after `limit`; a rank that only waits for others gives the one that holds them up 2 s more
-// to report what it hangs in. When the job is aborted, for whatever reason, and the watchdog still exists 10
-// s later, it calls `last_words` and ends the process.
+// Aborts the job after `limit`. A rank that only waits for others gives the one that holds them up 1 s more
+// to report what it hangs in, then asks who is missing. When the job is aborted, for whatever reason, and the
+// watchdog still exists 10 s later, or 1 s after the limit, it calls `last_words` and ends the process.
 class Watchdog {
  public:
   Watchdog(JobState* job, int rank, std::chrono::duration<double> limit, std::function<void()> last_words);
