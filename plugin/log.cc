@@ -29,6 +29,10 @@ void LogLine(LogSeverity severity, unsigned long subsystem, const char* file, in
   va_start(arguments, format);
   std::vsnprintf(text, sizeof(text), format, arguments);
   va_end(arguments);
+  // What users and peers write may be quoted here: it must not look like a line of its own.
+  for (char* c = text; *c != '\0'; ++c) {
+    if (static_cast<unsigned char>(*c) < ' ' || *c == '\x7f') *c = '?';
+  }
   if (logger != nullptr) {
     logger(static_cast<int>(severity), subsystem, file, line, "NET/Sluice : %s", text);
   } else {

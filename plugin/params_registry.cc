@@ -272,7 +272,8 @@ const ParamSpec kRegistry[] = {
      "A failed port fails its connections here. A job that relies on failover must learn that at the start; "
      "NCCL's own transport has it (NCCL_NET=IB)."},
     {"NCCL_IB_RESILIENCY_PORT_RECOVERY", "", "", "NCCL 2.30", kRefused, IntParam{std::monostate{}, 0, 1, 0},
-     "See NCCL_IB_RESILIENCY_PORT_FAILOVER."},
+     "A failed port fails its connections here, so there is none to recover. NCCL's own transport has it "
+     "(NCCL_NET=IB)."},
 };
 
 #undef SLUICE_NUMBER

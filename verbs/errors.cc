@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 
 namespace sluice {
@@ -31,19 +32,29 @@ std::string FormatBytes(uint64_t bytes) {
 }
 
 uint64_t MemoryLockLimitBytes() {
-  return SoftLimit(RLIMIT_MEMLOCK);
+  // Root without this capability is bound by the limit too: a container.
+  constexpr uint64_t kIpcLock = uint64_t{1} << 14;
+  uint64_t capabilities = 0;
+  if (FILE* status = std::fopen("/proc/self/status", "re")) {
+    char line[256];
+    while (std::fgets(line, sizeof(line), status) != nullptr) {
+      if (std::sscanf(line, "CapEff: %" SCNx64, &capabilities) == 1) break;
+    }
+    std::fclose(status);
+  }
+  return (capabilities & kIpcLock) != 0 ? UINT64_MAX : SoftLimit(RLIMIT_MEMLOCK);
 }
 
 std::string MemoryLockRemedy(uint64_t limit_bytes) {
   if (limit_bytes == UINT64_MAX) {
-    return "the memory lock limit is unlimited, so memory or a resource of the device is used up: free "
-           "memory, or use "
-           "fewer connections";
+    return "no memory lock limit binds this process, so memory or a resource of the device is used up "
+           "(ibv_devinfo -v: max_mr, max_qp, max_cq): free memory, or use fewer connections";
   }
   return "the memory lock limit (ulimit -l) of this process is " + FormatBytes(limit_bytes) +
          ": raise it with `ulimit -l unlimited`, memlock in /etc/security/limits.conf, LimitMEMLOCK=infinity "
          "for a "
-         "service, or --ulimit memlock=-1 for a container";
+         "service, or --ulimit memlock=-1 for a container; if that changes nothing, a resource of the device "
+         "is used up (ibv_devinfo -v: max_mr, max_qp, max_cq)";
 }
 
 std::string RemedyFor(int error) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
@@ -17,6 +18,7 @@ namespace {
 
 // Strangers that may wait for admission at once; the oldest makes room.
 constexpr size_t kMaxStrangers = 128;
+constexpr uint64_t kLoggedStrangers = 16;
 
 // A connection that has not yet presented a secret.
 struct Stranger {
@@ -52,9 +54,12 @@ void DropStranger(EventLoop& loop, uint64_t id, const std::string& reason) {
   const auto found = server->strangers.find(id);
   if (found == server->strangers.end()) return;
   if (found->second.deadline != 0) loop.Cancel(found->second.deadline);
+  // A port scan must not fill the log: the first ones, then the 32nd, the 64th, the 128th...
   ++server->rejected;
-  SLUICE_INFO(kLogNet, "set-up link from %s closed: %s (%llu so far)", found->second.link->peer().c_str(),
-              reason.c_str(), static_cast<unsigned long long>(server->rejected));
+  if (server->rejected <= kLoggedStrangers || std::has_single_bit(server->rejected)) {
+    SLUICE_INFO(kLogNet, "set-up link from %s closed: %s (%llu so far)", found->second.link->peer().c_str(),
+                reason.c_str(), static_cast<unsigned long long>(server->rejected));
+  }
   found->second.link->Close();
   // Its frame handler may be on the stack.
   auto dead = std::make_shared<std::unique_ptr<Link>>(std::move(found->second.link));

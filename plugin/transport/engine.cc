@@ -76,6 +76,11 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   Result<ibv_port_attr> attributes = port.device->QueryPort(discovered.number);
   if (!attributes.ok()) return attributes.status();
   port.attributes = *attributes;
+  if (params.ib_pkey_index >= attributes->pkey_tbl_len) {
+    return InvalidArgument("NCCL_IB_PKEY=" + std::to_string(params.ib_pkey_index) + ": the P_Key table of " +
+                           discovered.name + " has the indices 0 to " +
+                           std::to_string(attributes->pkey_tbl_len - 1));
+  }
   Result<std::vector<GidEntry>> gids = ReadGidTable(*port.device, discovered.number, attributes->gid_tbl_len);
   if (!gids.ok()) return gids.status();
   Result<GidEntry> gid = ChooseGid(*gids, discovered.link_layer, discovered.name, GidOptionsFrom(params));
@@ -102,7 +107,9 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   port.srq = std::move(*srq);
   const uint32_t entries = std::min(port.srq.depth(), std::max(1u, depth / 2));
   port.cq_credits = depth - entries;
-  port.cq_credits_low = port.cq_credits / 2;
+  if (port.cq_credits < kMostChunkWrs)
+    return TooSmall(discovered.name, "completion queue", "max_cqe", depth, entries + kMostChunkWrs);
+  port.cq_credits_low = std::max(port.cq_credits / 2, kMostChunkWrs);
   port.receive_batch = std::clamp(entries / 4, 1u, kReceiveBatch);
   port.srq_consumed = entries;
   SLUICE_RETURN_IF_ERROR(RefillReceives(port));

@@ -71,10 +71,11 @@ struct EnginePort {
   SharedReceiveQueue srq;
   // Work requests that may still be posted: a completion queue that overruns takes all paths down.
   uint32_t cq_credits = 0;
-  uint32_t cq_credits_low = 0;  // half of them: below, nothing is posted without a signal
-  uint32_t srq_posted = 0;      // receive entries that an immediate may consume
-  uint32_t srq_reserved = 0;    // of those, promised to senders by CTS entries: never above srq_posted
-  uint32_t srq_consumed = 0;    // to repost, once receive_batch of them came together
+  // Half of them, and what a chunk needs: below, nothing is posted without a signal.
+  uint32_t cq_credits_low = 0;
+  uint32_t srq_posted = 0;    // receive entries that an immediate may consume
+  uint32_t srq_reserved = 0;  // of those, promised to senders by CTS entries: never above srq_posted
+  uint32_t srq_consumed = 0;  // to repost, once receive_batch of them came together
   uint32_t receive_batch = 1;
 
   // Loop-back for Iflush; made when GPU memory may be in use.

@@ -18,6 +18,13 @@ bool SameSubnetOf(const PortAddress& a, const PortAddress& b) {
 
 }  // namespace
 
+Status TooSmall(const std::string& device, const char* queue, const char* limit, uint32_t room,
+                uint32_t needed) {
+  return SystemError("device " + device + " gives a " + queue + " of " + std::to_string(room) +
+                     " entries and Sluice needs " + std::to_string(needed) + " (" + limit +
+                     "); choose another device with NCCL_IB_HCA");
+}
+
 Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair& pair) {
   EnginePort& port = engine.ports[outbound ? pair.sender_port : pair.receiver_port];
   QueuePairOptions options;
@@ -39,6 +46,9 @@ Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair&
     Result<QueuePair> queue = QueuePair::Create(port.device->pd(), options);
     if (!queue.ok()) return queue.status();
     pair.data.push_back(std::move(*queue));
+    if (const uint32_t room = pair.data.back().caps().max_send_wr; outbound && room < kMostChunkWrs) {
+      return TooSmall(port.port.name, "send queue", "max_qp_wr", room, kMostChunkWrs);
+    }
     SLUICE_RETURN_IF_ERROR(pair.data.back().ToInit(init));
   }
   return Status::Ok();

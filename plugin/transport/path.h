@@ -129,7 +129,12 @@ constexpr uint32_t PsnOf(uint32_t base, uint32_t pair, uint32_t queue) {
 // Sizes of the queue pairs of a path, before the device's limits.
 inline constexpr uint32_t kDataQueueDepth = 256;
 inline constexpr uint32_t kControlQueueDepth = 256;
+// Work requests of one chunk at most: data, record, immediate. Queues with less room could never send it.
+inline constexpr uint32_t kMostChunkWrs = 3;
 
+// The error for a device whose queue can never hold one chunk; `limit` names the device attribute.
+Status TooSmall(const std::string& device, const char* queue, const char* limit, uint32_t room,
+                uint32_t needed);
 // Creates the queue pairs of `pair` (in INIT) on the engine. `data_queues` of them carry data.
 Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair& pair);
 // INIT to RTS with the other side's numbers. ECE of the peer is applied when it has any.

@@ -1,14 +1,18 @@
 // Requests of connections, recycled through one pool of the process.
+#include <deque>
+#include <map>
+
 #include "plugin/transport/control.h"
 
 namespace sluice {
 namespace {
 
-// Event thread only.
+// Oldest first, so that a late call with a request of a closed connection rarely meets its next owner. Event
+// thread only.
 struct Pool {
-  std::vector<std::pair<uint32_t, std::unique_ptr<SendRequest[]>>> sends;  // by count
-  std::vector<std::unique_ptr<RecvGroup[]>> groups;
-  std::vector<std::unique_ptr<FlushRequest[]>> flushes;
+  std::map<uint32_t, std::deque<std::unique_ptr<SendRequest[]>>> sends;  // by count
+  std::deque<std::unique_ptr<RecvGroup[]>> groups;
+  std::deque<std::unique_ptr<FlushRequest[]>> flushes;
 };
 
 Pool& FreeRequests() {
@@ -17,10 +21,10 @@ Pool& FreeRequests() {
 }
 
 template <typename T>
-std::unique_ptr<T[]> TakeOr(std::vector<std::unique_ptr<T[]>>& free, uint32_t count) {
+std::unique_ptr<T[]> TakeOr(std::deque<std::unique_ptr<T[]>>& free, uint32_t count) {
   if (free.empty()) return std::make_unique<T[]>(count);
-  std::unique_ptr<T[]> taken = std::move(free.back());
-  free.pop_back();
+  std::unique_ptr<T[]> taken = std::move(free.front());
+  free.pop_front();
   for (uint32_t i = 0; i < count; ++i) taken[i] = T();
   return taken;
 }
@@ -30,17 +34,9 @@ std::unique_ptr<T[]> TakeOr(std::vector<std::unique_ptr<T[]>>& free, uint32_t co
 void ResetConnection(SendConnection& connection, Engine& engine) {
   connection.engine = &engine;
   const uint32_t count = kSlots * connection.max_recvs;
-  auto& free = FreeRequests().sends;
-  for (auto it = free.rbegin(); it != free.rend() && connection.requests == nullptr; ++it) {
-    if (it->first != count) continue;
-    connection.requests = std::move(it->second);
-    free.erase(std::next(it).base());
-    break;
-  }
-  if (connection.requests == nullptr) connection.requests = std::make_unique<SendRequest[]>(count);
+  connection.requests = TakeOr(FreeRequests().sends[count], count);
   for (uint32_t i = 0; i < count; ++i) {
     SendRequest& request = connection.requests[i];
-    request = SendRequest();
     request.engine = &engine;
     request.connection = &connection;
     request.kind = RequestKind::kSend;
@@ -66,8 +62,7 @@ void ResetConnection(RecvConnection& connection, Engine& engine) {
 void RecycleRequests(Connection& connection) {
   Pool& pool = FreeRequests();
   if (auto* send = dynamic_cast<SendConnection*>(&connection)) {
-    if (send->requests != nullptr)
-      pool.sends.emplace_back(kSlots * send->max_recvs, std::move(send->requests));
+    if (send->requests != nullptr) pool.sends[kSlots * send->max_recvs].push_back(std::move(send->requests));
     return;
   }
   auto& receive = static_cast<RecvConnection&>(connection);

@@ -71,16 +71,37 @@ void ReleaseTable(Engine& engine, void*& table) {
   if (table != nullptr) engine.tables.Return(std::exchange(table, nullptr));
 }
 
+// Whether no completion refers to a request of the closed connection any more.
+bool Quiet(const SendConnection& connection) {
+  if (connection.path->stopped || connection.requests == nullptr) return true;
+  return std::all_of(connection.requests.get(), connection.requests.get() + kSlots * connection.max_recvs,
+                     [](const SendRequest& request) { return !request.open || request.done; });
+}
+
+bool Quiet(const RecvConnection& connection) {
+  if (connection.flushes == nullptr) return true;
+  return std::all_of(connection.flushes.get(), connection.flushes.get() + kSlots,
+                     [](const FlushRequest& flush) { return flush.pending == 0; });
+}
+
+template <typename Comm>
+void RecycleIfQuiet(Comm& connection) {
+  ControlGuard guard(connection.engine->lock);
+  if (Quiet(connection)) RecycleRequests(connection);
+}
+
 // The rings of a connection may be reused once neither end can write them.
 void ReleaseIfDead(SendConnection& connection) {
-  if (connection.close_done && (connection.peer_closed || connection.path->stopped))
-    ReleaseTable(*connection.engine, connection.table);
+  if (!connection.close_done || !(connection.peer_closed || connection.path->stopped)) return;
+  ReleaseTable(*connection.engine, connection.table);
+  RecycleIfQuiet(connection);
 }
 
 void ReleaseIfDead(RecvConnection& connection) {
   if (!connection.close_done || !(connection.peer_closed || connection.path->stopped)) return;
   if (connection.table != nullptr) connection.engine->taken_indices.erase(connection.index);
   ReleaseTable(*connection.engine, connection.table);
+  RecycleIfQuiet(connection);
 }
 
 void FinishEngine(Engine& engine) {

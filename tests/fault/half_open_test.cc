@@ -476,8 +476,10 @@ FAULT_ROLE(Strangers) {
       "the real peer to connect");
   Transfer(wire, 50000);
   for (Stranger& stranger : idle) stranger.ExpectClosed();
-  Until([&] { return Lines("set-up link from").size() >= expected + idle.size(); }, "one line for each");
-  EXPECT_EQ(Lines("set-up link from").size(), expected + idle.size());
+  // They do not fill the log: one line each for the first sixteen, then at 32, 64 and 128.
+  ASSERT_LT(expected, 16u);
+  Until([] { return !Lines("(128 so far)").empty(); }, "the last line");
+  EXPECT_EQ(Lines("set-up link from").size(), 16u + 3u);
   idle.clear();
   Close(wire);
   EXPECT_EQ(Net().closeListen(listen), kSuccess);

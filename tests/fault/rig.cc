@@ -127,6 +127,23 @@ Wire Connect(void* from, void* to, int from_device, int to_device) {
   return wire;
 }
 
+NcclResult TryConnect(void* from, void* to, Wire* wire, int from_device, int to_device) {
+  Handle handle;
+  void* listen = nullptr;
+  NcclResult result = Net().listen(to, to_device, handle.data(), &listen);
+  if (result != kSuccess) return result;
+  Until(
+      [&] {
+        if (wire->send == nullptr)
+          result = Net().connect(from, from_device, handle.data(), &wire->send, nullptr);
+        if (result == kSuccess && wire->recv == nullptr) result = Net().accept(listen, &wire->recv, nullptr);
+        return result != kSuccess || (wire->send != nullptr && wire->recv != nullptr);
+      },
+      "connect to end");
+  EXPECT_EQ(Net().closeListen(listen), kSuccess);
+  return result;
+}
+
 void Close(const Wire& wire) {
   EXPECT_EQ(Net().closeSend(wire.send), kSuccess);
   EXPECT_EQ(Net().closeRecv(wire.recv), kSuccess);

@@ -75,6 +75,8 @@ struct Wire {
   void* recv = nullptr;
 };
 Wire Connect(void* from, void* to, int from_device = 0, int to_device = 0);
+// Connects until both ends are there or one call fails; what that call answered.
+NcclResult TryConnect(void* from, void* to, Wire* wire, int from_device = 0, int to_device = 0);
 void Close(const Wire& wire);
 
 // Registered memory; released by Deregister or the destructor.
