@@ -221,15 +221,17 @@ TEST(BootstrapTest, NoDescriptorsLeft) {
       const rlim_t files = static_cast<rlim_t>(lowest_free) + more;
       const rlimit limit{files, files};
       if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(1);
-      std::atomic<bool> all_ok{true};
-      job.Run([&](int, const BootstrapOptions& options, JobState* state) {
+      std::atomic<bool> all_ok{true}, told{false};
+      job.Run([&](int rank, const BootstrapOptions& options, JobState* state) {
         auto boot = Bootstrap::Join(options, state);
-        if (boot.status().message().find("ulimit -n") != std::string::npos) _exit(0);
         if (boot.ok()) return;
         fprintf(stderr, "%s\n", boot.status().message().c_str());
         all_ok = false;
+        if (boot.status().message().find("ulimit -n") == std::string::npos) return;
+        told = true;
+        job.state(1 - rank)->Abort("the other rank has failed", 1 - rank);  // as a launcher ends it
       });
-      _exit(all_ok ? 0 : 1);
+      _exit(all_ok || told ? 0 : 1);
     };
     EXPECT_EXIT(body(), testing::ExitedWithCode(0), "") << more;
   }
