@@ -477,6 +477,9 @@ TEST_F(SoftFabricTest, NoDescriptorsLeft) {
   }
 }
 
+// The undefined behaviour sanitizer's check of virtual tables takes descriptors itself, and ends the fabric
+// process when it gets none.
+#if !defined(__SANITIZE_ADDRESS__)
 // Starts programs that keep the fabric until one gets none. Returns the exit code of a test's child.
 int FillFabric(rlim_t files) {
   const rlimit limit{files, files};
@@ -510,6 +513,7 @@ TEST_F(SoftFabricTest, FabricProcessWithoutDescriptorsForMorePrograms) {
     ExpectOneLine(text, {"(errno 24)", "ulimit -"});
   }
 }
+#endif
 
 TEST_F(SoftFabricTest, NoPlaceForTheTree) {
   // ibv_device holds paths of 256 bytes.
