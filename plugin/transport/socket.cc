@@ -20,10 +20,14 @@ struct Interface {
   bool link_local;
 };
 
-std::vector<Interface> ListInterfaces(AddressFamily family) {
+Result<std::vector<Interface>> ListInterfaces(AddressFamily family) {
   std::vector<Interface> found;
   ifaddrs* head = nullptr;
-  if (getifaddrs(&head) != 0) return found;
+  if (getifaddrs(&head) != 0) {
+    const int error = errno;
+    return SystemError("cannot list the network interfaces for set-up", error,
+                       error == EMFILE ? "raise the limit of open files (ulimit -n)" : "");
+  }
   for (ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     Interface interface { .name = entry->ifa_name, .address = {}, .link_local = false };
@@ -97,7 +101,9 @@ std::string SocketAddress::ToString() const {
 }
 
 Result<SocketAddress> ChooseInterface(const Params& params) {
-  const std::vector<Interface> interfaces = ListInterfaces(params.socket_family);
+  const Result<std::vector<Interface>> listed = ListInterfaces(params.socket_family);
+  if (!listed.ok()) return listed.status();
+  const std::vector<Interface>& interfaces = *listed;
   const Interface* chosen = nullptr;
   if (!params.socket_ifname.names.empty()) {
     chosen = Pick(interfaces, [&](const std::string& name) { return params.socket_ifname.Matches(name); });
