@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <memory>
@@ -238,23 +241,40 @@ TEST_F(MemoryCacheTest, RefusesWhatIsNoRange) {
   EXPECT_THAT(record_.calls, IsEmpty());
 }
 
+// Whether this process may lock memory without limit; returns what it was.
+bool SetIpcLock(bool wanted) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  EXPECT_EQ(syscall(SYS_capget, &header, data), 0);
+  const uint32_t bit = 1u << CAP_IPC_LOCK;
+  const bool before = (data[0].effective & bit) != 0;
+  data[0].effective = wanted ? data[0].effective | (data[0].permitted & bit) : data[0].effective & ~bit;
+  EXPECT_EQ(syscall(SYS_capset, &header, data), 0);
+  return before;
+}
+
 TEST_F(MemoryCacheTest, FailureNamesRangeDeviceAndMemoryLockLimit) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
   const rlim_t lowered = std::min<rlim_t>(64 * 1024, before.rlim_max);
   const rlimit limit{lowered, before.rlim_max};
+  const bool privileged = SetIpcLock(false);
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
   record_.host_error = ENOMEM;
   const auto cache = MakeCache();
   std::vector<char> buffer(4 << 20);
   const Result<MemoryRegion*> region = cache->Register(buffer.data(), buffer.size(), RegionKind::kData);
+  SetIpcLock(privileged);
+  if (privileged) {
+    EXPECT_EQ(MemoryLockLimitBytes(), UINT64_MAX);  // root of a host, not of a container
+  }
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
   ASSERT_FALSE(region.ok());
   EXPECT_EQ(region.status().code(), Code::kSystem);
   EXPECT_THAT(region.status().message(),
               AllOf(HasSubstr("ibv_reg_mr of 4"), HasSubstr("MiB at 0x"), HasSubstr("on mlx5_0"),
                     HasSubstr("errno 12"), HasSubstr("of this process is " + FormatBytes(lowered)),
-                    HasSubstr("ulimit -l unlimited")));
+                    HasSubstr("ulimit -l unlimited"), HasSubstr("max_mr")));
   EXPECT_EQ(cache->region_count(), 0U);
 }
 
