@@ -24,7 +24,8 @@ class FabricImpl final : public Fabric, public EventTarget {
       hosts_.emplace_back();
       for (uint32_t index = 0; index < topology_.hosts[host].nics.size(); ++index) {
         const NicSpec& spec = topology_.hosts[host].nics[index];
-        auto nic = std::make_unique<NicImpl>(&core_, host, index, ordinal++, endpoint, spec);
+        auto nic =
+            std::make_unique<NicImpl>(&core_, host, index, ordinal++, endpoint, spec, topology_.nic_settings);
         for (uint32_t port = 1; port <= nic->port_count(); ++port) {
           attachments_.push_back({nic->port(port)->wire(), nic->port(port)});
         }

@@ -16,11 +16,11 @@
 
 namespace sluice::soft {
 
-class NicImpl final : public Nic, public EventTarget {
+class NicImpl final : public Nic, public EventTarget, public PortOwner {
  public:
   // `ordinal` counts NICs over the whole topology; `first_endpoint` is that of port 1.
   NicImpl(FabricCore* core, uint32_t host, uint32_t index, uint32_t ordinal, uint32_t first_endpoint,
-          const NicSpec& spec);
+          const NicSpec& spec, const NicSettings& settings);
   ~NicImpl() override;
 
   // Nic.
@@ -62,7 +62,7 @@ class NicImpl final : public Nic, public EventTarget {
   Port* port(uint32_t number) {
     return number == 0 || number > ports_.size() ? nullptr : ports_[number - 1].get();
   }
-  void Deliver(Port* port, const Packet& packet);
+  void Deliver(Port* port, const Packet& packet) override;
   void LinkChanged(uint32_t port, bool up);
   void Detach(ProcessId process);
   Qp* FindQp(uint32_t qp_num) {
@@ -121,6 +121,7 @@ class NicImpl final : public Nic, public EventTarget {
   FabricCore& core_;
   NicInfo info_;
   ResourceLimits limits_;
+  HostInterface host_interface_;
   std::vector<std::unique_ptr<Port>> ports_;
   std::unordered_map<PdId, ProtectionDomain> pds_;
   std::vector<MemoryRegion> mrs_;

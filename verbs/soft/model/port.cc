@@ -1,8 +1,5 @@
 #include "verbs/soft/model/port.h"
 
-#include "verbs/soft/model/nic_impl.h"
-#include "verbs/soft/model/qp.h"
-
 namespace sluice::soft {
 namespace {
 
@@ -29,7 +26,7 @@ Packet* Egress::NextPacket() {
   while (acks_.next != &acks_) {
     RingHook* hook = acks_.next;
     hook->Unlink();
-    Packet* packet = hook->qp->TakeAck();
+    Packet* packet = hook->client->TakeAck();
     if (packet == nullptr) continue;
     if (counted_) port_->CountSent(*packet);
     return packet;
@@ -37,7 +34,7 @@ Packet* Egress::NextPacket() {
   while (data_.next != &data_) {
     RingHook* hook = data_.next;
     hook->Unlink();
-    Packet* packet = hook->qp->NextPacket();
+    Packet* packet = hook->client->NextPacket();
     if (packet == nullptr) continue;
     Append(&data_, hook);
     if (counted_) port_->CountSent(*packet);
@@ -46,9 +43,11 @@ Packet* Egress::NextPacket() {
   return nullptr;
 }
 
-Port::Port(NetworkContext* context, NicImpl* nic, uint32_t number, uint32_t endpoint, const PortSpec& spec)
+Port::Port(NetworkContext* context, PortOwner* owner, uint32_t number, uint32_t endpoint,
+           const PortSpec& spec, HostInterface* host)
     : context_(context),
-      nic_(nic),
+      owner_(owner),
+      host_(host),
       number_(number),
       endpoint_(endpoint),
       spec_(spec),
@@ -76,13 +75,13 @@ void Port::Receive(Packet* packet) {
     ++counters_.rx_packets;
     counters_.rx_bytes += packet->wire_bytes;
     counters_.rx_payload_bytes += packet->payload_bytes;
-    nic_->Deliver(this, *packet);
+    owner_->Deliver(this, *packet);
   }
   context_->packets.Delete(packet);
 }
 
 void Port::LoopSink::Receive(Packet* packet) {
-  if (port->up_) port->nic_->Deliver(port, *packet);
+  if (port->up_) port->owner_->Deliver(port, *packet);
   port->context_->packets.Delete(packet);
 }
 

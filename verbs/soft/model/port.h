@@ -1,6 +1,11 @@
-// A port of a NIC: decides which queue pair sends next, counts, and hands what arrives to the NIC.
+// A port of a NIC: decides which of its clients (queue pairs, flows) sends next, counts, and hands what
+// arrives to its owner.
 //
-// Acknowledgements go first; behind them the queue pairs that have something to send take turns, one packet
+//   class Flow : public PortClient { ... RingHook data_hook_; };
+//   data_hook_.client = this;
+//   port->wire()->AddData(&data_hook_);  port->wire()->Kick();   // there is something to send
+//
+// Acknowledgements go first; behind them the clients that have something to send take turns, one packet
 // each, strictly in order inside one. Traffic from a port to itself turns round inside the NIC and never sees
 // the link.
 //
@@ -11,19 +16,41 @@
 #include <cstdint>
 
 #include "verbs/soft/model/addressing.h"
+#include "verbs/soft/model/host_interface.h"
 #include "verbs/soft/model/nic.h"
 #include "verbs/soft/model/transmitter.h"
 
 namespace sluice::soft {
 
-class Qp;
 class Port;
 
-// Membership of a queue pair in one ring of an Egress.
+// What sends through a port.
+class PortClient {
+ public:
+  // The next data packet; nullptr: nothing can be sent now. Then the client adds its hook again when it can.
+  virtual Packet* NextPacket() = 0;
+  // The acknowledgement that is due, or nullptr.
+  virtual Packet* TakeAck() = 0;
+
+ protected:
+  ~PortClient() = default;
+};
+
+// What receives through a port: a NIC, a host of flows.
+class PortOwner {
+ public:
+  virtual void Deliver(Port* port, const Packet& packet) = 0;
+
+ protected:
+  ~PortOwner() = default;
+};
+
+// Membership of a client in one ring of an Egress. Unlinked by its owner before either goes.
 struct RingHook {
   RingHook* previous = nullptr;
   RingHook* next = nullptr;
-  Qp* qp = nullptr;
+  PortClient* client = nullptr;
+  uint8_t lane = 0;  // of every packet that the client sends by this hook; changed only while not linked
   bool linked() const { return next != nullptr; }
   void Unlink() {
     previous->next = next;
@@ -52,11 +79,11 @@ class Egress final : public PacketSource {
   bool counted_;
 };
 
-class NicImpl;
-
 class Port final : public PacketSink {
  public:
-  Port(NetworkContext* context, NicImpl* nic, uint32_t number, uint32_t endpoint, const PortSpec& spec);
+  // `number` counts from 1. `host` is shared by the ports of one NIC; everything outlives the port.
+  Port(NetworkContext* context, PortOwner* owner, uint32_t number, uint32_t endpoint, const PortSpec& spec,
+       HostInterface* host);
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
@@ -89,7 +116,8 @@ class Port final : public PacketSink {
   };
 
   NetworkContext* context_;
-  NicImpl* nic_;
+  PortOwner* owner_;
+  HostInterface* host_;
   uint32_t number_;
   uint32_t endpoint_;
   PortSpec spec_;

@@ -15,8 +15,8 @@ Qp::Qp(NicImpl* owner, FabricCore* fabric_core, ProcessId owner_process, uint32_
       port(owner->port(1)),
       requester(this),
       responder(this) {
-  data_hook_.qp = this;
-  ack_hook_.qp = this;
+  data_hook_.client = this;
+  ack_hook_.client = this;
 }
 
 Qp::~Qp() {

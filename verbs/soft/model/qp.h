@@ -239,7 +239,7 @@ class Responder {
   std::deque<AtomicResult> atomics_;
 };
 
-class Qp {
+class Qp final : public PortClient {
  public:
   Qp(NicImpl* owner, FabricCore* fabric_core, ProcessId owner_process, uint32_t qp_number);
   ~Qp();
@@ -252,8 +252,8 @@ class Qp {
   int PostRecv(const RecvWork& work);
 
   // The next packet of either half; nullptr: nothing can be sent now.
-  Packet* NextPacket();
-  Packet* TakeAck() { return responder.TakeAck(); }
+  Packet* NextPacket() override;
+  Packet* TakeAck() override { return responder.TakeAck(); }
   void OnPacket(const Packet& packet);
   void RetryPayload();
 

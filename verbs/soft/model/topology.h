@@ -36,6 +36,7 @@
 
 #include "base/status.h"
 #include "verbs/soft/model/clock.h"
+#include "verbs/soft/model/network_settings.h"
 
 namespace sluice::soft {
 
@@ -99,6 +100,9 @@ struct Topology {
   std::vector<HostSpec> hosts;
   std::vector<SwitchSpec> switches;
   std::vector<LinkSpec> links;
+  SwitchSettings switch_settings;  // of every switch
+  NicSettings nic_settings;        // of every NIC
+  RoutingSettings routing;
   // Hosts are handed out as processes ask (Fabric::AcquireHost) and `hosts` is only the upper bound.
   bool on_demand = false;
 
