@@ -16,6 +16,7 @@
 #include "verbs/soft/model/core.h"
 #include "verbs/soft/model/packet.h"
 #include "verbs/soft/model/port.h"
+#include "verbs/soft/model/psn.h"
 #include "verbs/soft/model/queues.h"
 #include "verbs/soft/model/ring.h"
 
@@ -30,16 +31,6 @@ inline constexpr uint64_t kGatherAheadBytes = 2 * kSegmentBytes;
 inline constexpr uint64_t kGatherAheadSegments = 64;
 inline constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 31;
 inline constexpr uint32_t kAckInterval = 16;
-
-// The 64-bit PSN nearest to `reference` with the low 24 bits `wire`.
-inline uint64_t ExtendPsn(uint64_t reference, uint32_t wire) {
-  const int32_t difference = static_cast<int32_t>((wire - static_cast<uint32_t>(reference)) << 8) >> 8;
-  return reference + static_cast<int64_t>(difference);
-}
-// Where counting starts for a PSN given by the program: far enough from 0 that "before" exists.
-inline uint64_t StartPsn(uint32_t wire) {
-  return (uint64_t{1} << 24) + (wire & 0xFFFFFF);
-}
 
 // A stretch of message bytes read from a process.
 struct Segment {
