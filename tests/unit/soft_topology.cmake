@@ -1,2 +1,4 @@
-# Topologies by generator and by file.
-sluice_test(NAME soft_topology_test SOURCES soft_topology_test.cc LIBS sluice_soft_model LABELS unit)
+# Topologies by generator and by file, and the settings in them.
+foreach(part topology topology_network)
+  sluice_test(NAME soft_${part}_test SOURCES soft_${part}_test.cc LIBS sluice_soft_model LABELS unit)
+endforeach()

@@ -10,12 +10,15 @@
 
 #include "verbs/soft/model/topology_check.h"
 #include "verbs/soft/model/topology_names.h"
+#include "verbs/soft/model/topology_network.h"
 #include "verbs/soft/model/topology_settings.h"
 
 namespace sluice::soft {
 namespace {
 
-constexpr char kSections[] = "[topology] (or [fabric]), [limits], [[host]], [[switch]] and [[link]]";
+constexpr char kSections[] =
+    "[topology] (or [fabric]), [limits], [[host]], [[switch]], [[link]], [switches], [nics], [routing], "
+    "[[route]]";
 
 // The message of a look-up, at the line that asked for it.
 Status Located(const TextEntry& entry, const Status& status) {
@@ -24,9 +27,10 @@ Status Located(const TextEntry& entry, const Status& status) {
 
 Status ApplyTopology(const TextSection& section, TopologySettings* settings) {
   for (const TextEntry& entry : section.entries) {
+    if (entry.key == "switch" || entry.key == "nic") continue;
     bool known = false;
     SLUICE_RETURN_IF_ERROR(SetTopologyKey(settings, entry, &known));
-    if (!known) return UnknownKey(entry, section.name, TopologyKeys());
+    if (!known) return UnknownKey(entry, section.name, TopologyKeys() + ", switch, nic");
   }
   return {};
 }
@@ -186,9 +190,71 @@ class LinkReader {
   std::set<std::tuple<bool, uint32_t, uint32_t, uint32_t>> used_;
 };
 
-Result<Topology> Checked(Result<Topology> topology) {
-  if (topology.ok()) SLUICE_RETURN_IF_ERROR(CheckTopology(*topology));
-  return topology;
+// A preset that belongs to the other link layer would do nothing, silently.
+Status CheckPreset(const TextEntry& preset, const Topology& topology) {
+  if (preset.value == "unbounded") return {};
+  const LinkLayer layer = preset.value == "infiniband" ? LinkLayer::kInfiniBand : LinkLayer::kEthernet;
+  for (const HostSpec& host : topology.hosts) {
+    for (const NicSpec& nic : host.nics) {
+      for (const PortSpec& port : nic.ports) {
+        if (port.link_layer == layer) return {};
+      }
+    }
+  }
+  return InvalidArgument(preset.where + ": the switch preset " + preset.value + " is for " +
+                         (layer == LinkLayer::kInfiniBand
+                              ? "InfiniBand, but every port is RoCE; add link = \"infiniband\""
+                              : "RoCE, but every port is InfiniBand; use the preset infiniband"));
+}
+
+// Settings of switches, NICs and routes, section by section, then everything together.
+Status ApplyNetwork(const std::vector<TextSection>& sections, const std::vector<const TextSection*>& routes,
+                    const std::string& where, Topology* topology) {
+  for (const char* name : {"switches", "nics", "routing"}) {
+    std::vector<TextEntry> entries;
+    for (const TextSection& section : sections) {
+      if (section.name == name) entries.insert(entries.end(), section.entries.begin(), section.entries.end());
+    }
+    SLUICE_RETURN_IF_ERROR(ApplyNetworkSection(name, entries, topology));
+  }
+  for (const TextSection* route : routes) SLUICE_RETURN_IF_ERROR(ApplyRoute(*route, topology));
+  for (const TextSection& section : sections) {
+    const TextEntry* preset = section.name == "switches" ? section.Find("preset") : nullptr;
+    if (preset != nullptr) SLUICE_RETURN_IF_ERROR(CheckPreset(*preset, *topology));
+  }
+  const Status status = CheckTopology(*topology, [&](std::string_view name, std::string_view key) {
+    for (const TextSection* route : routes) {
+      if (name == "route" && route->Find("flow")->value == key) return route->where;
+    }
+    std::string found = where;
+    for (const TextSection& section : sections) {
+      if (section.name != name) continue;
+      const TextEntry* entry = section.Find(key);
+      if (entry != nullptr) return entry->where;
+      found = section.where;
+    }
+    return found;
+  });
+  return status.message().starts_with("topology: ") ? InvalidArgument(where + ": " + status.message())
+                                                    : status;
+}
+
+// Cuts "switches.pool" out of the entries of a topology and puts it, as "pool", into the section it names.
+// "switch" and "nic" are short for the presets.
+void MoveToSection(const TextEntry& entry, std::vector<TextSection>* sections) {
+  std::string name = entry.key == "switch" ? "switches" : entry.key == "nic" ? "nics" : entry.key;
+  std::string key = "preset";
+  if (const size_t dot = name.find('.'); dot != std::string::npos) {
+    key = name.substr(dot + 1);
+    name.resize(dot);
+  }
+  sections->push_back({name, entry.where, {{key, entry.value, entry.where}}});
+}
+
+bool BelongsToSection(const TextEntry& entry) {
+  const size_t dot = entry.key.find('.');
+  return entry.key == "switch" || entry.key == "nic" ||
+         (dot != std::string::npos && IsNetworkSection(std::string_view(entry.key).substr(0, dot)));
 }
 
 }  // namespace
@@ -200,7 +266,7 @@ Topology Topology::Default() {
 Result<Topology> Topology::FromText(std::string_view one_line) {
   TopologySettings settings;
   const std::string where = "topology \"" + std::string(one_line) + "\"";
-  const std::string keys = TopologyKeys() + ", " + LimitKeys();
+  const std::string keys = TopologyKeys() + ", " + LimitKeys() + ", switch, nic, " + NetworkKeys();
   // "leaf-spine:hosts=128" is short for "kind=leaf-spine,hosts=128".
   std::string_view rest = one_line;
   const size_t colon = rest.find(':');
@@ -216,25 +282,36 @@ Result<Topology> Topology::FromText(std::string_view one_line) {
   }
   const Result<std::vector<TextEntry>> entries = EntriesOfLine(rest, where, keys);
   if (!entries.ok()) return entries.status();
+  std::vector<TextSection> sections;
   for (const TextEntry& entry : *entries) {
+    if (BelongsToSection(entry)) {
+      MoveToSection(entry, &sections);
+      continue;
+    }
     bool known = false;
     SLUICE_RETURN_IF_ERROR(SetTopologyKey(&settings, entry, &known));
     if (!known) SLUICE_RETURN_IF_ERROR(SetLimitKey(&settings.limits, entry, &known));
     if (!known) return InvalidArgument(where + ": no key " + entry.key + "; there are: " + keys);
   }
   SLUICE_RETURN_IF_ERROR(FinishSettings(&settings, where));
-  return Checked(BuildTopology(PlanOf(settings), where));
+  Result<Topology> topology = BuildTopology(PlanOf(settings), where);
+  if (topology.ok()) SLUICE_RETURN_IF_ERROR(ApplyNetwork(sections, {}, where, &*topology));
+  return topology;
 }
 
 Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file_name) {
-  const Result<std::vector<TextSection>> sections = SectionsOfToml(toml, file_name);
+  Result<std::vector<TextSection>> sections = SectionsOfToml(toml, file_name);
   if (!sections.ok()) return sections.status();
   TopologySettings settings;
   std::string where(file_name);
-  std::vector<const TextSection*> hosts, switches, links;
+  std::vector<const TextSection*> hosts, switches, links, routes;
+  std::vector<TextSection> network;
   for (const TextSection& section : *sections) {
     if (section.name == "topology" || section.name == "fabric") {
       where = section.where;
+      for (const TextEntry& entry : section.entries) {
+        if (BelongsToSection(entry)) MoveToSection(entry, &network);
+      }
       SLUICE_RETURN_IF_ERROR(ApplyTopology(section, &settings));
     } else if (section.name == "limits") {
       SLUICE_RETURN_IF_ERROR(ApplyLimits(section, &settings.limits));
@@ -244,6 +321,10 @@ Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file
       switches.push_back(&section);
     } else if (section.name == "link") {
       links.push_back(&section);
+    } else if (section.name == "route") {
+      routes.push_back(&section);
+    } else if (IsNetworkSection(section.name)) {
+      network.push_back(section);
     } else {
       return InvalidArgument(section.where + ": unexpected " + section.name + "; there are the sections " +
                              kSections);
@@ -265,8 +346,7 @@ Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file
   for (const TextSection* section : switches) SLUICE_RETURN_IF_ERROR(ApplySwitch(*section, &*topology));
   LinkReader reader(settings, &*topology);
   for (const TextSection* section : links) SLUICE_RETURN_IF_ERROR(reader.Apply(*section));
-  topology = Checked(std::move(topology));
-  if (!topology.ok()) return InvalidArgument(std::string(file_name) + ": " + topology.status().message());
+  SLUICE_RETURN_IF_ERROR(ApplyNetwork(network, routes, where, &*topology));
   return topology;
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "verbs/soft/model/topology_network_check.h"
 #include "verbs/soft/model/topology_text.h"
 
 namespace sluice::soft {
@@ -104,6 +105,10 @@ EndpointIndex::EndpointIndex(const Topology& topology) {
 }
 
 Status CheckTopology(const Topology& topology) {
+  return CheckTopology(topology, [](std::string_view, std::string_view) { return std::string("topology"); });
+}
+
+Status CheckTopology(const Topology& topology, const WhereOf& where) {
   SLUICE_RETURN_IF_ERROR(CheckHosts(topology));
   const EndpointIndex endpoints(topology);
   if (endpoints.count() > 49151) {
@@ -150,7 +155,8 @@ Status CheckTopology(const Topology& topology) {
                              " (counted over all hosts) has no link; connect it");
     }
   }
-  return CheckReach(topology, endpoints);
+  SLUICE_RETURN_IF_ERROR(CheckReach(topology, endpoints));
+  return CheckNetwork(topology, where);
 }
 
 }  // namespace sluice::soft

@@ -33,7 +33,7 @@ bool ValueText(const toml::node& node, int depth, std::string* text) {
     for (const toml::node& element : *array) {
       std::string part;
       if (!ValueText(element, depth + 1, &part)) return false;
-      if (!text->empty()) text->push_back(depth == 0 ? '/' : ':');
+      if (!text->empty()) text->push_back(depth != 0 ? ':' : element.is_string() ? '+' : '/');
       *text += part;
     }
   } else if (const auto* table = node.as_table(); table != nullptr && depth == 0) {
@@ -251,8 +251,9 @@ Status ReadTime(const TextEntry& entry, Picos high, Picos* out) {
 
 Status ReadBytes(const TextEntry& entry, uint64_t low, uint64_t high, uint64_t* out) {
   static const std::vector<Unit> kUnits = {
-      {"", 1},         {"B", 1},         {"K", 1 << 10}, {"KB", 1 << 10}, {"KiB", 1 << 10}, {"M", 1 << 20},
-      {"MB", 1 << 20}, {"MiB", 1 << 20}, {"G", 1 << 30}, {"GB", 1 << 30}, {"GiB", 1 << 30},
+      {"", 1},        {"B", 1},         {"K", 1 << 10},        {"KiB", 1 << 10},
+      {"KB", 1'000},  {"M", 1 << 20},   {"MiB", 1 << 20},      {"MB", 1'000'000},
+      {"G", 1 << 30}, {"GiB", 1 << 30}, {"GB", 1'000'000'000},
   };
   int64_t bytes = 0;
   if (!ReadQuantity(entry.value, kUnits, &bytes) || static_cast<uint64_t>(bytes) < low ||

@@ -4,8 +4,8 @@
 //   Result<std::vector<TextSection>> sections = SectionsOfToml(text, "cluster.toml");
 //   TextSection section = ...;            // name "switch", entries {"pool", "64M", "cluster.toml:7"}
 //
-// Lists are one text: [0, 3] reads "0/3", [[0, 64], [1, 128]] reads "0:64/1:128"; a table
-// {26 = 3, 48 = 6} reads "26:3/48:6". Thread rule: as value types.
+// Lists are one text: [0, 3] reads "0/3", [[0, 64], [1, 128]] reads "0:64/1:128", ["a", "b"] reads "a+b"; a
+// table {26 = 3, 48 = 6} reads "26:3/48:6". Thread rule: as value types.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ Status ReadBool(const TextEntry& entry, bool* out);
 Status ReadRate(const TextEntry& entry, uint64_t* out_bps);
 // "1us", "300ns", "2.5ms": 0 to `high`.
 Status ReadTime(const TextEntry& entry, Picos high, Picos* out);
-// "64M", "16K", "4096": K, M and G are powers of 1024; a "B" or "iB" may follow.
+// "64M", "16K", "4096", "100KB": K, M, G (and KiB ...) are powers of 1024, KB, MB, GB powers of 1000.
 Status ReadBytes(const TextEntry& entry, uint64_t low, uint64_t high, uint64_t* out);
 Status ReadBytes(const TextEntry& entry, uint64_t low, uint64_t high, uint32_t* out);
 // "0.001", "1e-4", "5%": low to high.
