@@ -127,6 +127,11 @@ struct NicSettings {
   uint32_t work_requests_per_second = 0;      // of the NIC; 0: unlimited
   uint32_t burst_packets = 1;                 // of one queue pair before the next one's turn
   bool acks_first = true;                     // acknowledgements go before data of their lane
+  // The transport timer of a queue pair expires at 4.096 us * 2^timeout times this, 1 to 4.
+  double timer_factor = 1;
+  // RDMA writes that may arrive before an earlier packet, at most 512: for adaptive routing. Data is placed as it
+  // comes, completions keep their order. 0: whatever overtakes causes a NAK and go-back-N.
+  uint32_t reorder_packets = 0;
   RateControl rate_control = RateControl::kNone;
   DcqcnSettings dcqcn;
   uint8_t cnp_priority = 6;

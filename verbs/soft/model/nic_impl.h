@@ -59,6 +59,7 @@ class NicImpl final : public Nic, public EventTarget, public PortOwner {
 
   // Inside the model.
   const ResourceLimits& limits() const { return limits_; }
+  const NicSettings& settings() const { return host_interface_.settings(); }
   Port* port(uint32_t number) {
     return number == 0 || number > ports_.size() ? nullptr : ports_[number - 1].get();
   }

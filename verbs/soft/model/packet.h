@@ -87,7 +87,7 @@ struct alignas(64) Packet {
   // Of the request, or anything a transport of the model alone wants to carry.
   uint64_t remote_address = 0;
   uint64_t length = 0;          // of the whole message (RETH)
-  uint64_t compare_or_add = 0;  // atomic response: the value before
+  uint64_t compare_or_add = 0;  // atomic response: the value before; write: where in the message the data goes
   uint64_t swap = 0;
 };
 static_assert(sizeof(Packet) == 128);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "verbs/soft/model/core.h"
@@ -177,6 +178,9 @@ class Responder {
     bool done;
   };
 
+  void OnInOrder(const Packet& packet, uint64_t psn);
+  // Places a write that came before an earlier packet and keeps what else it says. False: it is a gap.
+  bool PlaceEarly(const Packet& packet, uint64_t psn);
   void OnSend(const Packet& packet);
   void OnWrite(const Packet& packet);
   void OnRead(const Packet& packet, uint64_t psn, bool duplicate);
@@ -228,6 +232,8 @@ class Responder {
   uint32_t atomics_pending_ = 0;
   bool waits_for_payload_ = false;
   std::deque<AtomicResult> atomics_;
+  std::map<uint64_t, Packet> early_;  // by PSN, without payload: that is in place
+  bool placed_early_ = false;         // the packet in hand is one of them
 };
 
 class Qp final : public PortClient {

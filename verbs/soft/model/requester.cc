@@ -288,6 +288,7 @@ Packet* Requester::MakeData(const SendWqe& wqe) {
   packet->remote_address = wqe.remote_address;
   packet->rkey = wqe.rkey;
   packet->length = wqe.length;
+  packet->compare_or_add = offset;
   if (index + 1 == wqe.packets) {
     packet->flags |= kLastPacket | kAckRequested;
     packet->imm_data = wqe.imm_data;
