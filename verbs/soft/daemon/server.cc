@@ -330,21 +330,8 @@ Status Server::Welcome(Client* client, const HelloMessage& hello, std::vector<Un
   SLUICE_RETURN_IF_ERROR(client->Attach(std::move(fds), *host));
   WelcomeMessage welcome{};
   welcome.type = SocketMessage::kWelcome;
-  welcome.host = *host;
-  strncpy(welcome.host_name, fabric_->topology().hosts[*host].name.c_str(), sizeof(welcome.host_name) - 1);
-  strncpy(welcome.sysfs_root, root->c_str(), sizeof(welcome.sysfs_root) - 1);
   welcome.fabric_pid = getpid();
-  welcome.device_count = std::min(fabric_->nic_count(*host), kMaxDevices);
-  for (uint32_t index = 0; index < welcome.device_count; ++index) {
-    const Nic* nic = fabric_->nic(*host, index);
-    DeviceDescription& device = welcome.devices[index];
-    strncpy(device.name, nic->info().name.c_str(), sizeof(device.name) - 1);
-    device.node_guid = nic->info().node_guid;
-    device.vendor_id = nic->info().vendor_id;
-    device.device_id = nic->info().device_id;
-    device.port_count = nic->port_count();
-    device.max_inline = nic->max_inline();
-  }
+  DescribeHost(fabric_.get(), *host, root->c_str(), &welcome);
   const int shared[] = {pool_.fd(), doorbell_.get()};
   if (!SendMessage(client->socket(), &welcome, sizeof(welcome), shared)) {
     return SystemError("fabric process: cannot answer", errno);
