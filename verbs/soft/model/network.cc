@@ -128,6 +128,20 @@ uint32_t Network::Route(uint32_t node, const Packet& packet) const {
   return ports[FlowHash(packet.flow, node) % ports.size()];
 }
 
+void Network::SetLinkRate(uint32_t link, uint64_t rate_bps) {
+  transmitters_[size_t{link} * 2]->set_rate_bps(rate_bps);
+  transmitters_[size_t{link} * 2 + 1]->set_rate_bps(rate_bps);
+}
+
+void Network::ResetSwitch(uint32_t switch_index) {
+  for (const auto& port : switches_[switch_index]->ports_) {
+    while (port != nullptr && !port->queue.empty()) {
+      ++context_->statistics.dropped_packets;
+      context_->packets.Delete(port->queue.Pop());
+    }
+  }
+}
+
 void Network::SetLinkUp(uint32_t link, bool up) {
   transmitters_[size_t{link} * 2]->SetUp(up);
   transmitters_[size_t{link} * 2 + 1]->SetUp(up);

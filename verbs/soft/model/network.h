@@ -48,6 +48,10 @@ class Network {
   // `topology` has passed CheckTopology; `attachments` in endpoint order. Both must outlive this object.
   void Build(const Topology& topology, std::vector<Attachment>* attachments);
   void SetLinkUp(uint32_t link, bool up);
+  // Both directions, from the next packet on.
+  void SetLinkRate(uint32_t link, uint64_t rate_bps);
+  // What is in the switch is lost, as when it reboots. Its links are the caller's.
+  void ResetSwitch(uint32_t switch_index);
 
  private:
   friend class Switch;

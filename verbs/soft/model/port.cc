@@ -68,7 +68,16 @@ void Port::CountSent(const Packet& packet) {
   counters_.tx_bytes_by_traffic_class[packet.traffic_class] += packet.wire_bytes;
 }
 
+void Port::SetStalled(bool stalled) {
+  stalled_ = stalled;
+  while (!stalled_ && !stalled_packets_.empty()) Receive(stalled_packets_.Pop());
+}
+
 void Port::Receive(Packet* packet) {
+  if (stalled_) {
+    stalled_packets_.Push(packet);
+    return;
+  }
   if (!up_ || packet->corrupted || packet->destination != endpoint_) {
     ++counters_.dropped_packets;
   } else {

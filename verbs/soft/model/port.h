@@ -106,6 +106,8 @@ class Port final : public PacketSink {
 
   void CountSent(const Packet& packet);
   void Receive(Packet* packet) override;
+  // Takes nothing more from the wire; when it goes on, what came meanwhile is delivered first.
+  void SetStalled(bool stalled);
 
  private:
   // What the inner loop delivers to: as the port, but the port counters only count the link.
@@ -123,6 +125,8 @@ class Port final : public PacketSink {
   PortSpec spec_;
   uint32_t link_ = UINT32_MAX;  // in Topology::links
   bool up_ = true;
+  bool stalled_ = false;
+  PacketQueue stalled_packets_;
   std::array<GidEntry, kGidTableSize> gids_;
   PortCounters counters_;
   Egress wire_;

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "verbs/soft/model/faults_plan.h"
 #include "verbs/soft/model/topology_check.h"
 #include "verbs/soft/model/topology_names.h"
 #include "verbs/soft/model/topology_network.h"
@@ -18,7 +19,7 @@ namespace {
 
 constexpr char kSections[] =
     "[topology] (or [fabric]), [limits], [[host]], [[switch]], [[link]], [switches], [nics], [routing], "
-    "[[route]]";
+    "[[route]], [[fault]], [[background]]";
 
 // The message of a look-up, at the line that asked for it.
 Status Located(const TextEntry& entry, const Status& status) {
@@ -295,6 +296,7 @@ Result<Topology> Topology::FromText(std::string_view one_line) {
   }
   SLUICE_RETURN_IF_ERROR(FinishSettings(&settings, where));
   Result<Topology> topology = BuildTopology(PlanOf(settings), where);
+  if (topology.ok()) topology->seed = settings.seed;
   if (topology.ok()) SLUICE_RETURN_IF_ERROR(ApplyNetwork(sections, {}, where, &*topology));
   return topology;
 }
@@ -306,6 +308,8 @@ Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file
   std::string where(file_name);
   std::vector<const TextSection*> hosts, switches, links, routes;
   std::vector<TextSection> network;
+  std::vector<FaultSpec> faults;
+  std::vector<BackgroundSpec> background;
   for (const TextSection& section : *sections) {
     if (section.name == "topology" || section.name == "fabric") {
       where = section.where;
@@ -321,6 +325,14 @@ Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file
       switches.push_back(&section);
     } else if (section.name == "link") {
       links.push_back(&section);
+    } else if (section.name == "fault") {
+      Result<FaultSpec> fault = FaultSpec::FromSection(section);
+      if (!fault.ok()) return fault.status();
+      faults.push_back(std::move(*fault));
+    } else if (section.name == "background") {
+      Result<BackgroundSpec> traffic = BackgroundSpec::FromSection(section);
+      if (!traffic.ok()) return traffic.status();
+      background.push_back(std::move(*traffic));
     } else if (section.name == "route") {
       routes.push_back(&section);
     } else if (IsNetworkSection(section.name)) {
@@ -346,7 +358,14 @@ Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file
   for (const TextSection* section : switches) SLUICE_RETURN_IF_ERROR(ApplySwitch(*section, &*topology));
   LinkReader reader(settings, &*topology);
   for (const TextSection* section : links) SLUICE_RETURN_IF_ERROR(reader.Apply(*section));
+  topology->seed = settings.seed;
+  topology->faults = std::move(faults);
+  topology->background = std::move(background);
   SLUICE_RETURN_IF_ERROR(ApplyNetwork(network, routes, where, &*topology));
+  // Refuses what names nothing of this topology, before anything starts.
+  const auto fault_plan = FaultPlan::Make(*topology, topology->faults, topology->seed);
+  if (!fault_plan.ok()) return fault_plan.status();
+  SLUICE_RETURN_IF_ERROR(CheckBackground(*topology, topology->background));
   return topology;
 }
 

@@ -35,7 +35,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "verbs/soft/model/background.h"
 #include "verbs/soft/model/clock.h"
+#include "verbs/soft/model/faults.h"
 #include "verbs/soft/model/network_settings.h"
 
 namespace sluice::soft {
@@ -103,6 +105,9 @@ struct Topology {
   SwitchSettings switch_settings;  // of every switch
   NicSettings nic_settings;        // of every NIC
   RoutingSettings routing;
+  std::vector<FaultSpec> faults;           // Fabric::Create starts them
+  std::vector<BackgroundSpec> background;  // for those who can play it, see MakeBackground
+  uint64_t seed = 1;                       // of the random times of faults and background
   // Hosts are handed out as processes ask (Fabric::AcquireHost) and `hosts` is only the upper bound.
   bool on_demand = false;
 

@@ -1,5 +1,6 @@
 #include "verbs/soft/model/topology_names.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "verbs/soft/model/topology_text.h"
@@ -40,6 +41,26 @@ Result<uint32_t> TopologyNames::Host(std::string_view text) const {
   if (FindNode(text, &node) && !node.is_switch) return node.index;
   return InvalidArgument("no host " + Quoted(text) + "; there are " + std::to_string(topology_.hosts.size()) +
                          " hosts, " + topology_.hosts.front().name + " to " + topology_.hosts.back().name);
+}
+
+Result<std::vector<uint32_t>> TopologyNames::Hosts(const std::vector<std::string>& texts) const {
+  std::vector<bool> chosen(topology_.hosts.size(), texts.empty());
+  for (const std::string& text : texts) {
+    const size_t dots = text.find("..");
+    const Result<uint32_t> first = Host(text.substr(0, dots));
+    if (!first.ok()) return first.status();
+    const Result<uint32_t> last = dots == std::string::npos ? first : Host(text.substr(dots + 2));
+    if (!last.ok()) return last.status();
+    if (*last < *first) {
+      return InvalidArgument(Quoted(text) + " is no range of hosts: the first comes after the last");
+    }
+    std::fill(chosen.begin() + *first, chosen.begin() + *last + 1, true);
+  }
+  std::vector<uint32_t> hosts;
+  for (uint32_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i]) hosts.push_back(i);
+  }
+  return hosts;
 }
 
 Result<uint32_t> TopologyNames::Switch(std::string_view text) const {
@@ -104,6 +125,14 @@ Result<LinkEnd> TopologyNames::End(std::string_view text, bool* port_given) cons
 }
 
 Result<std::vector<uint32_t>> TopologyNames::Links(std::string_view text) const {
+  Result<std::vector<uint32_t>> links = DirectedLinks(text);
+  if (links.ok()) {
+    for (uint32_t& link : *links) link /= 2;
+  }
+  return links;
+}
+
+Result<std::vector<uint32_t>> TopologyNames::DirectedLinks(std::string_view text) const {
   std::vector<uint32_t> links;
   if (text.starts_with('#')) {
     uint32_t index = 0;
@@ -111,7 +140,7 @@ Result<std::vector<uint32_t>> TopologyNames::Links(std::string_view text) const 
       return InvalidArgument("no link " + Quoted(text) + "; there are #0 to #" +
                              std::to_string(topology_.links.size() - 1));
     }
-    links.push_back(index);
+    links.push_back(2 * index);
     return links;
   }
   // Whether `end` lies in what `pattern` names: `depth` of its parts (node, NIC or switch port, NIC port).
@@ -151,10 +180,11 @@ Result<std::vector<uint32_t>> TopologyNames::Links(std::string_view text) const 
   for (uint32_t i = 0; i < topology_.links.size(); ++i) {
     const LinkEnd& a = topology_.links[i].a;
     const LinkEnd& b = topology_.links[i].b;
-    const bool match =
-        two ? (first.Matches(a) && second.Matches(b)) || (first.Matches(b) && second.Matches(a))
-            : first.Matches(a) || first.Matches(b);
-    if (match) links.push_back(i);
+    if (first.Matches(a) && (!two || second.Matches(b))) {
+      links.push_back(2 * i);
+    } else if (first.Matches(b) && (!two || second.Matches(a))) {
+      links.push_back(2 * i + 1);
+    }
   }
   if (links.empty()) {
     return InvalidArgument("no link " + Quoted(text) + "; nothing connects these, name both ends of a cable");

@@ -25,6 +25,8 @@ class TopologyNames {
   // By name, or by number for hosts of a topology without a host of that name.
   Result<uint32_t> Host(std::string_view text) const;
   Result<uint32_t> Switch(std::string_view text) const;
+  // Names or ranges, "host0..host7" in the order of the topology; none: all. In order, each once.
+  Result<std::vector<uint32_t>> Hosts(const std::vector<std::string>& texts) const;
   // A port of a NIC or of a switch. `port_given`: whether a switch end names its port.
   Result<LinkEnd> End(std::string_view text, bool* port_given) const;
   // Index of a NIC of `host` by device name or number.
@@ -34,6 +36,8 @@ class TopologyNames {
   // switch), "leaf0/5", "leaf0-spine1" (all links between the two), "host3-leaf0", "#17" (by index). At least
   // one.
   Result<std::vector<uint32_t>> Links(std::string_view text) const;
+  // The same links in the direction away from what is named first: 2 * index, + 1 for b to a ("#17": a to b).
+  Result<std::vector<uint32_t>> DirectedLinks(std::string_view text) const;
 
  private:
   struct Node {

@@ -124,6 +124,7 @@ Status SetTopologyKey(TopologySettings* settings, const TextEntry& entry, bool* 
     settings->on_demand = value;
     return {};
   }
+  if (entry.key == "seed") return ReadCount(entry, 0, INT64_MAX, &settings->seed);
   if (entry.key == "kind") {
     size_t kind = 0;
     SLUICE_RETURN_IF_ERROR(ReadChoice(entry, KindNames(), &kind));
@@ -153,7 +154,7 @@ std::string HostKeys() {
 }
 
 std::string TopologyKeys() {
-  std::string names = "kind, hosts, on_demand, " + HostKeys();
+  std::string names = "kind, hosts, on_demand, seed, " + HostKeys();
   for (const ShapeKey& key : kShapeKeys) names += ", " + std::string(key.name);
   return names;
 }

@@ -16,6 +16,7 @@ namespace sluice::soft {
 struct TopologySettings {
   uint32_t hosts = 256;
   bool hosts_given = false;
+  uint64_t seed = 1;
   std::optional<bool> on_demand;  // not given: hosts come on demand until their number is given
   HostSettings host;
   ResourceLimits limits;

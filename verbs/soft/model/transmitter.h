@@ -56,6 +56,12 @@ class Transmitter final : public EventTarget {
   void set_counted(bool counted) { counted_ = counted; }
   void set_from_host(bool from_host) { from_host_ = from_host; }
   uint64_t rate_bps() const { return rate_bps_; }
+  // From the next packet on.
+  void set_rate_bps(uint64_t rate_bps) {
+    rate_bps_ = rate_bps;
+    cached_bytes_ = 0;
+    cached_time_ = 0;
+  }
 
   void OnEvent(uint32_t kind, uint64_t argument) override;
 
