@@ -19,6 +19,7 @@ class FabricImpl final : public Fabric, public EventTarget {
  public:
   FabricImpl(Topology topology, PayloadPool* pool)
       : topology_(std::move(topology)), core_(pool), network_(&core_.network) {
+    core_.flow_hash = topology_.routing.hash;
     uint32_t ordinal = 0;
     uint32_t endpoint = 0;
     for (uint32_t host = 0; host < topology_.hosts.size(); ++host) {
@@ -123,6 +124,7 @@ class FabricImpl final : public Fabric, public EventTarget {
   Picos HostPausedUntil(uint32_t host) const override {
     return host < hosts_.size() ? hosts_[host].paused_until : 0;
   }
+  NetworkTruth& truth() override { return network_; }
   FabricStatistics statistics() const override {
     FabricStatistics statistics = core_.network.statistics;
     statistics.events = core_.network.scheduler.events();

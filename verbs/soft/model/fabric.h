@@ -52,6 +52,8 @@ struct FabricStatistics {
   uint64_t dma_pending = 0;
 };
 
+class NetworkTruth;
+
 class Fabric {
  public:
   // `pool` must outlive the fabric.
@@ -94,6 +96,8 @@ class Fabric {
   virtual void PauseHost(uint32_t host, Picos until) = 0;
   virtual Picos HostPausedUntil(uint32_t host) const = 0;
   virtual FabricStatistics statistics() const = 0;
+  // What happened inside the network, for tests and scenarios.
+  virtual NetworkTruth& truth() = 0;
 };
 
 }  // namespace sluice::soft

@@ -11,7 +11,7 @@ SwitchSettings SwitchSettings::Shared64() {
 }
 
 SwitchSettings SwitchSettings::Htsim() {
-  constexpr uint64_t kPacketBytes = 4064;
+  constexpr uint64_t kPacketBytes = 4000;
   SwitchSettings settings;
   settings.buffer = BufferMode::kStatic;
   settings.lossless_priorities = 0xFF;

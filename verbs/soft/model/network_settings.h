@@ -84,7 +84,7 @@ struct SwitchSettings {
 
   // A 64 MB chip with dynamic thresholds, alpha 1/8, ECN by the DCQCN figures: the default.
   static SwitchSettings Shared64();
-  // Per-ingress XOFF 15 and XON 12 packets of 4000 + 64 bytes, 200-packet buffers, no ECN: uet-htsim's.
+  // Per-ingress XOFF 15 and XON 12 packets of 4000 bytes, 200-packet buffers, no ECN: uet-htsim's.
   static SwitchSettings Htsim();
   // 8 GB of buffer per chip, as deep-buffer routers have.
   static SwitchSettings Deep();

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "verbs/soft/model/core.h"
+#include "verbs/soft/model/dcqcn.h"
 #include "verbs/soft/model/packet.h"
 #include "verbs/soft/model/port.h"
 #include "verbs/soft/model/psn.h"
@@ -288,6 +290,7 @@ class Qp final : public PortClient {
   uint32_t mtu = 256;
   uint32_t header_bytes = 0;  // on the wire, of a packet with nothing but the base transport header
   uint32_t flow = 0;
+  uint8_t lane = 0;
 
   Requester requester;
   Responder responder;
@@ -297,8 +300,12 @@ class Qp final : public PortClient {
   void Apply(const ibv_qp_attr& change, int mask);
   void Disconnect();
 
+  // An ECN mark came: a CNP goes back, unless one has just gone.
+  void Notify();
   RingHook data_hook_;
   RingHook ack_hook_;
+  std::unique_ptr<DcqcnRate> rate_;  // with RateControl::kDcqcn
+  CnpNotifier notifier_;
   bool response_turn_ = false;
 };
 
