@@ -25,7 +25,10 @@ constexpr int kRequestsPerStep = 256;
 // Awake without work for this long before sleeping; events that are due sooner are waited for awake.
 constexpr int64_t kSpinNs = 20'000;
 constexpr int64_t kSocketsEveryNs = 500'000;
-constexpr int64_t kRefreshEveryNs = 200'000'000;
+// While counters change they are written every 10 ms of model time, unless that would take more than one part
+// in so many of the time there is.
+constexpr int64_t kRefreshShare = 20;
+constexpr int64_t kRefreshEveryNs = kCounterPeriod / kPicosPerNs;
 constexpr int64_t kReportEveryNs = 1'000'000'000;
 constexpr int64_t kHeldLookNs = 100'000'000;
 constexpr int64_t kLingerNs = 400'000'000;
@@ -111,9 +114,14 @@ void Server::Run(bool stay) {
       counters_changed_ = true;
     }
     if (last_wall_ns_ - last_sockets_ns_ > kSocketsEveryNs) HandleSockets(0);
-    if (counters_changed_ && last_wall_ns_ - last_refresh_ns_ > kRefreshEveryNs) {
+    // Also packets that move long after the work that caused them.
+    const uint64_t hops = fabric_->statistics().packet_hops;
+    if (hops != seen_hops_) counters_changed_ = true;
+    seen_hops_ = hops;
+    if (counters_changed_ && last_wall_ns_ >= next_refresh_ns_ && sysfs_.Due(*fabric_)) {
       sysfs_.Refresh(fabric_.get());
-      last_refresh_ns_ = last_wall_ns_;
+      const int64_t now = NowNs();
+      next_refresh_ns_ = now + kRefreshShare * (now - last_wall_ns_);
       counters_changed_ = false;
     }
     if (!worked) Sleep(stay);

@@ -44,7 +44,7 @@ class Server {
   size_t client_count() const { return clients_.size(); }
   const SharedPayloadPool& pool() const { return pool_; }
   double dilation() const { return dilation_; }
-  void RefreshSysfs() { sysfs_.Refresh(fabric_.get()); }
+  void RefreshSysfs() { sysfs_.RefreshNow(fabric_.get()); }
 
  private:
   // Keeps a host for a program while the program lives, also between two sessions.
@@ -92,7 +92,8 @@ class Server {
   int64_t last_client_left_ns_ = 0;
   int64_t last_activity_ns_ = 0;
   int64_t last_sockets_ns_ = 0;
-  int64_t last_refresh_ns_ = 0;
+  int64_t next_refresh_ns_ = 0;
+  uint64_t seen_hops_ = 0;
   int64_t last_report_ns_ = 0;
   Picos report_model_ = 0;
   double dilation_ = 1;
