@@ -173,6 +173,7 @@ TEST(SoftTopology, ImpossibleShapesAreRefused) {
       {"leaf-spine:hosts=64,spines=0", {"spines = 0", "1 to 1024"}},
       {"leaf-spine:hosts=64,oversubscription=65", {"1 to 64"}},
       {"leaf-spine:hosts=64,spine_rate=9", {"spine_rate = 9", "1M to 3200G"}},
+      {"hosts=2,hosts=3", {"hosts = 3", "it was 2 before"}},
       {"leaf-spine:hosts=64,colour=1", {"no key colour", "oversubscription"}},
   };
   for (const auto& [text, parts] : cases) {
@@ -277,11 +278,25 @@ TEST(SoftTopology, ExplicitErrorsNameTheLine) {
       {"hosts = 4\n", {"bad.toml:1", "unexpected hosts", "[topology]"}},
       {"[topology]\nhosts = [1, 2]\n", {"bad.toml:2", "hosts = 1/2"}},
       {"[topology]\nhosts = 2\n[[host]]\nindex = 0\nrename = \"a/b\"\n", {"bad.toml:5", "rename = a/b"}},
+      {"[topology]\nhosts = 2\n[[host]]\nindex = 0\nrename = \"a b\"\n", {"bad.toml:5", "1 to 63 letters"}},
+      {"[topology]\nhosts = 2\n[[host]]\nindex = 0\nrename = \"a\\nb\"\n", {"bad.toml:5", "1 to 63 letters"}},
+      {"[topology]\nhosts = 2\n[[host]]\nindex = 0\nrename = \"" + std::string(64, 'x') + "\"\n",
+       {"bad.toml:5", "1 to 63 letters"}},
+      {"[topology]\nhosts = 2\n[[host]]\nindex = 0\nrename = \"\"\n", {"bad.toml:5", "rename = ;"}},
+      {"[[switch]]\nname = \"a/0\"\n[topology]\nhosts = 1\n", {"bad.toml:2", "name = a/0"}},
   };
   for (const auto& [text, parts] : cases) {
     const Result<Topology> topology = Topology::FromToml(text, "bad.toml");
     ASSERT_FALSE(topology.ok()) << text;
     for (const std::string& part : parts) EXPECT_THAT(topology.status().message(), HasSubstr(part)) << text;
+  }
+}
+
+TEST(SoftTopology, ADirectoryIsNoFile) {
+  for (const char* path : {"/tmp", "/tmp/"}) {
+    const Result<Topology> topology = Topology::Parse(path);
+    ASSERT_FALSE(topology.ok()) << path;
+    EXPECT_THAT(topology.status().message(), HasSubstr("Is a directory")) << path;
   }
 }
 

@@ -113,7 +113,7 @@ Result<FabricSetup> PrepareFabric(const Options& options, const std::string& ins
   if (kind == FabricKind::kVerbs) return setup;
   if (!options.topology.empty()) {
     const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
-    if (!topology.ok()) return InvalidArgument("--topology " + topology.status().message());
+    if (!topology.ok()) return InvalidArgument("--topology: " + topology.status().message());
     char absolute[PATH_MAX];
     const bool is_file = realpath(options.topology.c_str(), absolute) != nullptr;
     setenv("SLUICE_FABRIC_TOPOLOGY", is_file ? absolute : options.topology.c_str(), 1);

@@ -298,7 +298,7 @@ void RunVirtual(const Options& options, const std::vector<std::string>& argument
   const HostPreset& preset = *FindHostPreset(options.host_preset.c_str());
   if (const char* error = fabric->Create(options.topology.c_str(), options.has_seed ? &options.seed : nullptr,
                                          preset.completion)) {
-    fprintf(stderr, "sluice perf: --topology %s\n", error);
+    fprintf(stderr, "sluice perf: --topology: %s\n", error);
     fabric->RemoveFiles();
     _exit(2);
   }

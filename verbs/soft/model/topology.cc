@@ -1,7 +1,9 @@
 // Reading topologies: TOML files and the one-line form.
 #include "verbs/soft/model/topology.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <fstream>
 #include <set>
@@ -67,10 +69,7 @@ Status ApplyHost(const TextSection& section, std::vector<NamedHost>* hosts) {
   for (const TextEntry& entry : section.entries) {
     if (entry.key == "name" || entry.key == "index") continue;
     if (entry.key == "rename") {
-      if (entry.value.empty() || entry.value.find('/') != std::string::npos) {
-        return BadValue(entry, "a name without \"/\"");
-      }
-      host->name = entry.value;
+      SLUICE_RETURN_IF_ERROR(ReadName(entry, &host->name));
       continue;
     }
     bool known = false;
@@ -85,10 +84,7 @@ Status ApplySwitch(const TextSection& section, Topology* topology) {
   uint32_t count = 1;
   for (const TextEntry& entry : section.entries) {
     if (entry.key == "name") {
-      if (entry.value.empty() || entry.value.find('/') != std::string::npos) {
-        return BadValue(entry, "a name without \"/\"");
-      }
-      spec.name = entry.value;
+      SLUICE_RETURN_IF_ERROR(ReadName(entry, &spec.name));
     } else if (entry.key == "count") {
       SLUICE_RETURN_IF_ERROR(ReadCount(entry, 1, 4096, &count));
     } else {
@@ -374,6 +370,10 @@ Result<Topology> Topology::FromFile(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
   if (file) text << file.rdbuf();
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+    return SystemError("topology file " + path, EISDIR, "name a TOML file");
+  }
   if (!file) {
     return SystemError("topology file " + path, errno != 0 ? errno : EIO,
                        "check the path and that the file is readable");

@@ -185,7 +185,13 @@ Result<std::vector<TextEntry>> EntriesOfLine(std::string_view line, const std::s
     if (equals == std::string::npos) {
       return InvalidArgument(where + ": \"" + item + "\" is neither KEY=VALUE nor a file; keys: " + keys);
     }
-    entries.push_back({item.substr(0, equals), item.substr(equals + 1), where});
+    TextEntry entry{item.substr(0, equals), item.substr(equals + 1), where};
+    for (const TextEntry& earlier : entries) {
+      if (earlier.key != entry.key) continue;
+      return InvalidArgument(where + ": " + entry.key + " = " + entry.value + ", but it was " +
+                             earlier.value + " before; give it once");
+    }
+    entries.push_back(std::move(entry));
   }
   return entries;
 }
@@ -222,6 +228,20 @@ Status ReadCount(const TextEntry& entry, uint64_t low, uint64_t high, uint32_t* 
 Status ReadBool(const TextEntry& entry, bool* out) {
   if (entry.value != "true" && entry.value != "false") return BadValue(entry, "true or false");
   *out = entry.value == "true";
+  return {};
+}
+
+Status ReadName(const TextEntry& entry, std::string* out) {
+  const std::string& name = entry.value;
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  if (name.empty() || name.size() > 63 || !std::all_of(name.begin(), name.end(), allowed) ||
+      name.find("..") != std::string::npos) {
+    return BadValue(entry, "1 to 63 letters, digits, \".\", \"_\" and \"-\", no two dots in a row");
+  }
+  *out = name;
   return {};
 }
 

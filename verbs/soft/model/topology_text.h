@@ -34,8 +34,8 @@ struct TextSection {
 
 // Sections in the order of their lines; [[link]] written twice gives two sections of that name.
 Result<std::vector<TextSection>> SectionsOfToml(std::string_view toml, std::string_view file_name);
-// "hosts=8,switch.pool=64M": entries in order, `where` given. An item without "=" is an error that lists
-// `keys`.
+// "hosts=8,switches.pool=64M": entries in order, `where` given. An item without "=" is an error that lists
+// `keys`, and so is a key given twice.
 Result<std::vector<TextEntry>> EntriesOfLine(std::string_view line, const std::string& where,
                                              const std::string& keys);
 // Splits at `separator`; an empty text has no parts.
@@ -49,6 +49,8 @@ Status UnknownKey(const TextEntry& entry, const std::string& section, const std:
 Status ReadCount(const TextEntry& entry, uint64_t low, uint64_t high, uint64_t* out);
 Status ReadCount(const TextEntry& entry, uint64_t low, uint64_t high, uint32_t* out);
 Status ReadBool(const TextEntry& entry, bool* out);
+// Of a host or switch: what host names may consist of, and no ".." (a range) in it.
+Status ReadName(const TextEntry& entry, std::string* out);
 // "400G", "100M", "1.5T": 1M to 3200G bits per second.
 Status ReadRate(const TextEntry& entry, uint64_t* out_bps);
 // "1us", "300ns", "2.5ms": 0 to `high`.
