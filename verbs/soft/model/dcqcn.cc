@@ -51,7 +51,7 @@ void DcqcnRate::OnCnp(Picos now) {
   // A first CNP finds alpha as it was left; it has decayed meanwhile.
   if (alpha_at_ == 0) alpha_at_ = now + settings_->alpha_timer;
   Advance(now);
-  target_bps_ = rate_bps_;
+  if (timer_rounds_ != 0 || !limited_) target_bps_ = rate_bps_;
   rate_bps_ = std::max(settings_->min_rate_bps,
                        static_cast<uint64_t>(static_cast<double>(rate_bps_) * (1 - alpha_ / 2)));
   alpha_ = (1 - settings_->g) * alpha_ + settings_->g;

@@ -6,7 +6,9 @@
 //   rate.OnCnp(now);              // a CNP came
 //   if (notifier.Due(now, settings.cnp_interval)) ...send a CNP...   // an ECN mark came
 //
-// A CNP cuts the rate by alpha/2 and remembers it as the target; alpha is an average of how often CNPs come.
+// A CNP cuts the rate by alpha/2 and remembers what it was as the target; alpha is an average of how often CNPs
+// come. As in NICs (clamp_tgt_rate off) the target stays if no timer has raised the rate since the last cut: else
+// the CNPs of one burst would lower the target for hundreds of milliseconds.
 // Every rate_timer and every byte_counter bytes the rate goes up: halfway to the target while both counts are
 // within the fast recovery, then the target grows by rate_ai, and by rate_hai when both are past it. Timers
 // are worked off when somebody looks, so an idle queue pair costs no events.

@@ -95,6 +95,12 @@ Packet* Egress::TakeData(uint32_t lane) {
       hook->burst = 0;
       continue;
     }
+    if (staging_ && host_->stages()) {
+      Picos start = now;
+      if ((packet->flags & kFirstPacket) != 0) start = host_->StartRequest(now, &hook->due);
+      packet->arrival =
+          std::max(start + host_->settings().pcie_read, host_->Read(now, packet->payload_bytes));
+    }
     if (hook->rate != nullptr) {
       hook->rate->OnSent(now, packet->wire_bytes);
       hook->due = std::max(hook->due, now) + SerialisationTime(packet->wire_bytes, hook->rate->rate_bps(now));
@@ -109,12 +115,6 @@ Packet* Egress::TakeData(uint32_t lane) {
     } else {
       hook->burst = 0;
       Append(&ring, hook, &data_lanes_);
-    }
-    if (staging_ && host_->stages()) {
-      Picos start = now;
-      if ((packet->flags & kFirstPacket) != 0) start = host_->StartRequest(now, &hook->request_free);
-      packet->arrival =
-          std::max(start + host_->settings().pcie_read, host_->Read(now, packet->payload_bytes));
     }
     return packet;
   }

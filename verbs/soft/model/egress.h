@@ -46,8 +46,7 @@ struct RingHook {
   RingHook* next = nullptr;
   PortClient* client = nullptr;
   DcqcnRate* rate = nullptr;  // data only; nullptr: as fast as the link
-  Picos due = 0;              // of the next packet, with a rate
-  Picos request_free = 0;     // when its next work request may start
+  Picos due = 0;      // before it the next work request, and with a rate the next packet, may not start
   uint8_t lane = 0;   // of every packet that the client sends by this hook; changed only while not linked
   uint8_t burst = 0;  // packets in this turn
   bool linked() const { return next != nullptr; }

@@ -79,7 +79,7 @@ struct SwitchSettings {
   std::vector<VlWeight> vl_high;  // empty: no lane is in the high table
   std::vector<VlWeight> vl_low = {{0, 4}, {1, 4}, {2, 4}, {3, 4}, {4, 4}, {5, 4}, {6, 4}, {7, 4}};
   uint8_t vl_high_limit = 255;                 // units of 4 KB before one low packet; 255: no limit
-  uint64_t vl_buffer_bytes = 0;                // per lane and port; 0: rate x loop + 2 MTU
+  uint64_t vl_buffer_bytes = 0;                // per lane and port; 0: rate x loop + 3 packets
   Picos credit_processing = 50 * kPicosPerNs;  // from a freed buffer to its credit on the wire
 
   // A 64 MB chip with dynamic thresholds, alpha 1/8, ECN by the DCQCN figures: the default.

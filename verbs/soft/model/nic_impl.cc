@@ -173,6 +173,8 @@ void NicImpl::OnEvent(uint32_t kind, uint64_t argument) {
   if (qp == nullptr) return;
   if (kind == kTransportTimer) {
     qp->requester.OnTransportTimer();
+  } else if (kind == kDoorbell) {
+    qp->Activate();
   } else {
     qp->requester.OnRnrTimer();
   }

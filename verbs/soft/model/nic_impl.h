@@ -77,6 +77,9 @@ class NicImpl final : public Nic, public EventTarget, public PortOwner {
     core_.network.scheduler.At(at, this, kTransportTimer, qp_num);
   }
   void ScheduleRnr(Picos at, uint32_t qp_num) { core_.network.scheduler.At(at, this, kRnrTimer, qp_num); }
+  void ScheduleDoorbell(Picos at, uint32_t qp_num) {
+    core_.network.scheduler.At(at, this, kDoorbell, qp_num);
+  }
   void OnEvent(uint32_t kind, uint64_t argument) override;
 
   // Memory regions. `local` receives the address in the process. False: no such key in this PD, out of
@@ -92,7 +95,7 @@ class NicImpl final : public Nic, public EventTarget, public PortOwner {
   void PushCompletion(CompletionQueue* cq, ProcessMemory* memory, Completion* completion);
 
  private:
-  enum : uint32_t { kTransportTimer, kRnrTimer, kCqOverrun };
+  enum : uint32_t { kTransportTimer, kRnrTimer, kCqOverrun, kDoorbell };
 
   struct ProtectionDomain {
     ProcessId process = 0;

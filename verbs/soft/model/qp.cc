@@ -63,7 +63,12 @@ void Qp::OnPacket(const Packet& packet) {
   if (packet.ecn == kEcnCongestion) Notify();
   switch (packet.kind) {
     case PacketKind::kCnp:
-      if (rate_ != nullptr) rate_->OnCnp(core.Now());
+      if (rate_ == nullptr) {
+        ++counters().rp_cnp_ignored;
+      } else {
+        ++counters().rp_cnp_handled;
+        rate_->OnCnp(core.Now());
+      }
       return;
     case PacketKind::kAck:
       if (requests()) requester.OnAck(packet);
@@ -78,11 +83,13 @@ void Qp::OnPacket(const Packet& packet) {
 }
 
 void Qp::Notify() {
+  ++counters().np_ecn_marked_roce_packets;
   if (rate_ == nullptr || egress == nullptr) return;
   if (!notifier_.Due(core.Now(), port->host()->settings().dcqcn.cnp_interval)) return;
   Packet* cnp = NewPacket(PacketKind::kCnp, 0);
   cnp->lane = port->host()->settings().cnp_priority;
   AddBytes(cnp, 0, kCnpExtensionBytes);
+  ++counters().np_cnp_sent;
   egress->SendNow(cnp);
 }
 

@@ -57,6 +57,7 @@ struct SendWqe {
   uint64_t length = 0;
   uint64_t first_psn = 0;
   uint64_t packets = 0;                    // PSNs it takes
+  Picos visible_at = 0;                    // to the NIC: behind its doorbell
   ibv_wc_status failure = IBV_WC_SUCCESS;  // found before sending; reported in turn
   bool read_like = false;                  // READ or atomic: done when the response is here
   std::vector<ibv_sge> sges;
