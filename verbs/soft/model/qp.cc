@@ -133,7 +133,7 @@ Packet* Qp::NewPacket(PacketKind kind, uint64_t psn) {
   packet->wire_bytes = header_bytes;
   // Data of a rate-controlled queue pair can be marked; else the program decides by its traffic class.
   if (kind != PacketKind::kAck && kind != PacketKind::kCnp) {
-    packet->ecn = rate_ != nullptr ? kEcnCapable : packet->traffic_class & 3;
+    packet->ecn = rate_ != nullptr || (packet->traffic_class & 3) != 0 ? kEcnCapable : kEcnNotCapable;
   }
   return packet;
 }

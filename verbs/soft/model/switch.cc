@@ -48,6 +48,7 @@ void Switch::Configure() {
 
 void Switch::Forward(SwitchPort* in, Packet* packet) {
   packet->ingress = static_cast<uint16_t>(in->index());
+  ++packet->hops;
   const uint32_t out_index = network_->Route(*this, *packet);
   SwitchPort* out = port(out_index);
   if (out == nullptr) {
