@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "tools/perf/benchmark_parts.h"
 #include "tools/perf/bootstrap.h"
 #include "tools/perf/communicator.h"
+#include "tools/perf/fabric_clock.h"
 #include "tools/perf/net_plugin.h"
 #include "tools/perf/report.h"
 #include "tools/perf/verify.h"
@@ -58,11 +60,13 @@ class Benchmark {
     base_ = BaseShape(options_, place_.rank);
     SLUICE_RETURN_IF_ERROR(OpenCommunicators());
     PrintHeader();
+    if (place_.rank == 0) fabric_clock_.emplace();
     for (size_t bytes = options_.min_bytes; bytes <= options_.max_bytes;) {
       SLUICE_RETURN_IF_ERROR(RunSize(bytes));
       bytes = NextSize(options_, bytes);
     }
     if (place_.rank == 0 && !options_.json) table_.Footer();
+    if (place_.rank == 0) PrintDilation();
     job_->SetActivity("closing the connections");
     SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
     for (Member& member : members_) SLUICE_RETURN_IF_ERROR(member.communicator->Close());
@@ -189,6 +193,20 @@ class Benchmark {
     return Status::Ok();
   }
 
+  // Times of a fabric that cannot keep up are the simulator's, not the network's: say so.
+  void PrintDilation() {
+    constexpr double kWorthTelling = 1.05;
+    const double dilation = fabric_clock_->Dilation();
+    if (dilation < kWorthTelling) return;
+    FILE* out = options_.json ? stderr : stdout;
+    fprintf(out,
+            "# Software fabric      : its clock ran %.1f times slower than the wall clock that measured; for "
+            "times of the network use "
+            "--fabric virtual\n",
+            dilation);
+    fflush(out);
+  }
+
   void PrintHeader() {
     if (place_.rank != 0) return;
     const char* fabric = getenv("SLUICE_FABRIC");
@@ -211,6 +229,7 @@ class Benchmark {
   DeviceChoice devices_;
   int max_recvs_ = 1;
   std::vector<Member> members_;
+  std::optional<FabricClock> fabric_clock_;
   uint32_t round_ = 0;
   size_t wrong_ = 0;
 };

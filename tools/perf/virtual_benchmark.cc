@@ -58,8 +58,11 @@ void EndCleanlyOnSignals(soft::VirtualFabric* fabric) {
   }).detach();
 }
 
-bool HappensInPlace(Op op) {
-  return op == Op::kAllReduce || op == Op::kBroadcast || op == Op::kReduce;
+// Registered buffers stay apart: what arrives in the output would overwrite what is still to be read from the
+// input.
+bool HappensInPlace(const Shape& shape) {
+  return !shape.registered &&
+         (shape.op == Op::kAllReduce || shape.op == Op::kBroadcast || shape.op == Op::kReduce);
 }
 
 class VirtualBenchmark {
@@ -69,7 +72,7 @@ class VirtualBenchmark {
         fabric_(fabric),
         state_(state),
         table_(stdout),
-        in_place_(HappensInPlace(options.op)) {}
+        in_place_(HappensInPlace(BaseShape(options, 0))) {}
 
   Status Run() {
     Result<std::unique_ptr<VirtualJob>> opened = VirtualJob::Open(options_, fabric_, state_);

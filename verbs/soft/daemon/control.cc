@@ -81,6 +81,10 @@ std::string ExecuteControl(Server* server, const std::string& command) {
     server->RefreshSysfs();
     return StatusText(server);
   }
+  if (verb == "time") {
+    return "model_ns=" + std::to_string(server->fabric()->Now() / kPicosPerNs) +
+           " dilation=" + std::to_string(server->dilation()) + "\n";
+  }
   uint32_t port = 1;
   words >> host >> device;
   Nic* nic = FindNic(server->fabric(), host, device);
@@ -100,7 +104,7 @@ std::string ExecuteControl(Server* server, const std::string& command) {
     return "ok\n";
   }
   return "error: unknown command \"" + command +
-         "\"; known: status, port HOST DEVICE PORT up|down, kill HOST DEVICE\n";
+         "\"; known: status, time, port HOST DEVICE PORT up|down, kill HOST DEVICE\n";
 }
 
 int SendControl(const std::string& instance, const std::string& command) {

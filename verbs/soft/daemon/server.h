@@ -43,7 +43,7 @@ class Server {
   const TopologySource& topology() const { return topology_; }
   size_t client_count() const { return clients_.size(); }
   const SharedPayloadPool& pool() const { return pool_; }
-  double dilation() const { return dilation_; }
+  double dilation() const { return dilation_; }  // wall time per model time in the last second of work
   void RefreshSysfs() { sysfs_.RefreshNow(fabric_.get()); }
 
  private:
@@ -99,7 +99,7 @@ class Server {
   double dilation_ = 1;
 };
 
-// Text commands of the introspection tool: "status", "port HOST DEVICE PORT up|down", "kill HOST DEVICE".
+// Text commands of the introspection tool: "status", "time", "port HOST DEVICE PORT up|down", "kill HOST DEVICE".
 std::string ExecuteControl(Server* server, const std::string& command);
 // The tool's side: sends one command to the running fabric process and prints the answer. Exit code.
 int SendControl(const std::string& instance, const std::string& command);
