@@ -316,6 +316,31 @@ TEST(SoftFaults, AStalledReceiverLosesNothing) {
   EXPECT_EQ(0u, faulty.a->counters().retransmitted_packets);
 }
 
+TEST(SoftFaults, AStalledReceiverStopsItsNeighbours) {
+  // 16 MB towards a receiver that stops: more than the switches take in before they pause.
+  for (const std::string link : {"roce,switch=htsim", "infiniband"}) {
+    Topology topology = *Topology::FromText("leaf-spine:hosts=4,link=" + link);
+    topology.faults = Faults("stalled-receiver:port=host3,at=0us,for=2ms");
+    HeapPayloadPool pool;
+    Rig rig(std::move(*Fabric::Create(std::move(topology), &pool)));
+    Node& a = rig.AddNode(0);
+    Node& b = rig.AddNode(3);
+    Buffer from = a.MakeBuffer(16 << 20, 1), to = b.MakeBuffer(16 << 20, 2);
+    QpOptions options;
+    options.timeout = 14;
+    const auto [qa, qb] = rig.Connect(a, b, options);
+    ASSERT_EQ(0, a.Post(qa, 1, IBV_WR_RDMA_WRITE, {from.All()}, to.address(), to.key));
+    rig.Run(1900 * kPicosPerUs);
+    const uint64_t sent = a.counters().tx_bytes;
+    EXPECT_LT(sent, uint64_t{16} << 20) << link << ": the sender was stopped";
+    rig.Run();
+    EXPECT_EQ(IBV_WC_SUCCESS, a.One().status) << link;
+    EXPECT_EQ(from.bytes, to.bytes) << link;
+    EXPECT_EQ(0u, rig.fabric()->statistics().dropped_packets) << link;
+    EXPECT_EQ(0u, a.counters().retransmitted_packets) << link;
+  }
+}
+
 TEST(SoftFaults, ASwitchRebootLosesWhatIsInIt) {
   Faulty faulty("switch-reboot:switch=switch0,at=40us,for=200us");
   const Picos time = faulty.Write();

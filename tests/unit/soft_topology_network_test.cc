@@ -251,6 +251,12 @@ TEST(SoftTopologyNetwork, ImpossibleCombinationsAreRefused) {
       {"[topology]\nhosts = 2\nlink = \"ib\"\n[nics]\nrate_control = \"dcqcn\"\n",
        {"bad.toml:5", "InfiniBand has no such rate control"}},
       {"[topology]\nhosts = 2\n[nics]\nrate_control = \"dcqcn\"\n", {"bad.toml:4", "ecn = false"}},
+      {"[topology]\nhosts = 2\nrate = \"400G\"\n[nics]\npcie_write_rate = \"440G\"\nreceive_buffer = "
+       "\"128K\"\n",
+       {"bad.toml:6", "receive_buffer = 131072", "host0/soft0/1", "may still arrive"}},
+      {"[topology]\nhosts = 2\nrate = \"800G\"\ndelay = \"2us\"\nswitch = \"deep\"\n[[fault]]\nkind = "
+       "\"stalled-receiver\"\nport = \"host0\"\n",
+       {"receive_buffer = 524288"}},
       {leaf + "[[route]]\nflow = 1\nlinks = [\"leaf0-spine1\", \"spine2-leaf3\", \"host15\"]\n",
        {"bad.toml:4", "flow 1", "does not start where the one before ends"}},
       {leaf + "[[route]]\nflow = 1\nlinks = [\"leaf0-spine1\", \"spine1-leaf3\"]\n",

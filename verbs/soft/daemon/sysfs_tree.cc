@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "verbs/soft/daemon/log.h"
+#include "verbs/soft/model/network_truth.h"
 
 namespace sluice::soft {
 namespace {
@@ -170,8 +171,7 @@ Result<std::string> SysfsTree::HostRoot(Fabric* fabric, uint32_t host) {
 }
 
 void SysfsTree::Refresh(Fabric* fabric, bool now) {
-  const Picos time = fabric->Now();
-  period_ = time / kCounterPeriod;
+  period_ = fabric->Now() / kCounterPeriod;
   for (const auto& [host, name] : hosts_) {
     for (uint32_t index = 0; index < fabric->nic_count(host); ++index) {
       Nic* nic = fabric->nic(host, index);
@@ -181,10 +181,7 @@ void SysfsTree::Refresh(Fabric* fabric, bool now) {
         Status status = WritePort(nic, port, directory, nullptr);
         const auto files = ports_.find(directory);
         if (status.ok() && files != ports_.end()) {
-          PortCounterView& view = files->second.view;
-          if (now) view.RefreshNow(time, *nic->counters(port));
-          if (now || view.Refresh(time, *nic->counters(port)))
-            status = WriteCounters(&files->second, directory);
+          status = RefreshCounters(fabric, {false, host, index, port - 1}, now, &files->second, directory);
         }
         if (!status.ok()) Log("%s", status.message().c_str());
       }
@@ -321,7 +318,7 @@ Status SysfsTree::WritePort(Nic* nic, uint32_t port, const std::string& director
     if (ethernet) files.emplace_back("gid_attrs/ndevs/" + number, nic->info().netdev + "\n");
   }
   if (spec != nullptr) {
-    PortFiles counters{PortCounterView(spec->link_layer, spec->rate_bps), {}};
+    PortFiles counters{PortCounterView(spec->link_layer, spec->rate_bps), {}, UINT32_MAX};
     SLUICE_RETURN_IF_ERROR(WriteCounters(&counters, directory));
     ports_.insert_or_assign(directory, std::move(counters));
   }
@@ -333,6 +330,26 @@ Status SysfsTree::WritePort(Nic* nic, uint32_t port, const std::string& director
     before = text;
   }
   return Status::Ok();
+}
+
+Status SysfsTree::RefreshCounters(Fabric* fabric, const LinkEnd& end, bool now, PortFiles* files,
+                                  const std::string& directory) {
+  const auto is_end = [&](const LinkEnd& other) {
+    return !other.is_switch && other.node == end.node && other.nic == end.nic && other.port == end.port;
+  };
+  const std::vector<LinkSpec>& links = fabric->topology().links;
+  for (uint32_t i = 0; i < links.size() && files->uplink == UINT32_MAX; ++i) {
+    if (is_end(links[i].a)) files->uplink = 2 * i;
+    if (is_end(links[i].b)) files->uplink = 2 * i + 1;
+  }
+  PortCounters counters = *fabric->nic(end.node, end.nic)->counters(end.port + 1);
+  counters.transmit_wait = fabric->truth().link(files->uplink).transmit_wait;
+  if (now) {
+    files->view.RefreshNow(fabric->Now(), counters);
+  } else if (!files->view.Refresh(fabric->Now(), counters)) {
+    return Status::Ok();
+  }
+  return WriteCounters(files, directory);
 }
 
 Status SysfsTree::WriteCounters(PortFiles* files, const std::string& directory) {

@@ -43,6 +43,7 @@ class SysfsTree {
   struct PortFiles {
     PortCounterView view;
     std::vector<uint64_t> written;  // of view.port(), then view.hardware(); empty: nothing yet
+    uint32_t uplink = UINT32_MAX;   // directed link that the port sends on, once looked up
   };
   void Refresh(Fabric* fabric, bool now);
   Status Write(const std::string& path, const std::string& text);
@@ -50,6 +51,8 @@ class SysfsTree {
   Status WriteDevice(Nic* nic, const NicSpec& spec, const std::string& root);
   // `spec`: also what never changes; nullptr: what may have changed, without counters.
   Status WritePort(Nic* nic, uint32_t port, const std::string& directory, const PortSpec* spec);
+  Status RefreshCounters(Fabric* fabric, const LinkEnd& end, bool now, PortFiles* files,
+                         const std::string& directory);
   // Those that differ from the files.
   Status WriteCounters(PortFiles* files, const std::string& directory);
 

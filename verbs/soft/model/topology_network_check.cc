@@ -185,8 +185,28 @@ class Checker {
     return {};
   }
 
+  // A NIC that falls behind pauses its switch above half of its receive buffer: what still comes must fit.
+  Status CheckReceiveBuffers() const {
+    bool falls_behind = topology_.nic_settings.pcie_write_bps != 0;
+    for (const FaultSpec& fault : topology_.faults) falls_behind |= fault.kind == FaultKind::kStalledReceiver;
+    if (!falls_behind || !layers_.ethernet || switches_.queue != QueueMode::kLossless) return {};
+    const uint64_t buffer_bytes = topology_.nic_settings.receive_buffer_bytes;
+    for (const LinkSpec& link : topology_.links) {
+      if (link.a.is_switch && link.b.is_switch) continue;
+      const uint64_t bytes =
+          HeadroomBytes(link.rate_bps, link.delay, layers_.mtu_bytes, switches_.pause_response);
+      if (bytes <= buffer_bytes - buffer_bytes / 2) continue;
+      return Bad("nics", "receive_buffer", std::to_string(buffer_bytes),
+                 EndText(topology_, link.a.is_switch ? link.b : link.a) +
+                     " pauses its switch at half of it, but " + std::to_string(bytes) +
+                     " bytes may still arrive (rate x round trip + packets); double that is needed");
+    }
+    return {};
+  }
+
   Status CheckNics() const {
     const NicSettings& nics = topology_.nic_settings;
+    SLUICE_RETURN_IF_ERROR(CheckReceiveBuffers());
     if (nics.rate_control == RateControl::kDcqcn) {
       if (!layers_.ethernet) {
         return Bad("nics", "rate_control", "dcqcn", "InfiniBand has no such rate control; use none");
