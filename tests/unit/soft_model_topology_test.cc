@@ -109,9 +109,9 @@ TEST(SoftModelTopology, FileErrorsNameFileLineKeyAndRange) {
       {"[fabric]\nhosts = 2\n[[host]]\nindex = 2\n", {"bad.toml:4", "index = 2", "0 to 1"}},
       {"[fabric]\nhosts = 2\n[[host]]\nname = \"x\"\n", {"bad.toml:4", "name = x"}},
       {"[[host]]\nnics = 2\n", {"bad.toml:1", "neither name nor index"}},
-      {"[fabric]\nhosts = 1.5\n", {"bad.toml:2", "hosts", "integer"}},
+      {"[fabric]\nhosts = 1.5\n", {"bad.toml:2", "hosts = 1.5", "1 to 8192"}},
       {"[fabric]\nhosts = \n", {"bad.toml:2", "not TOML"}},
-      {"[fabrics]\n", {"bad.toml:1", "fabrics", "[fabric], [limits] and [[host]]"}},
+      {"[fabrics]\n", {"bad.toml:1", "fabrics", "[topology] (or [fabric]), [limits], [[host]]"}},
       {"[limits]\nmax_cqe = 0\n", {"bad.toml:2", "max_cqe = 0", "1 to"}},
       {"[fabric]\nhosts = 2\n[[host]]\nindex = 0\nrename = \"host1\"\n", {"bad.toml", "host1", "twice"}},
   };

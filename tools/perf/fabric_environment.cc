@@ -23,13 +23,12 @@ bool HostHasDevices() {
   return found;
 }
 
-// One rank per host in the order of the file; where there are more ranks than hosts, neighbours share one.
-std::vector<std::string> PlaceRanks(const soft::Topology& topology, int ranks) {
-  const size_t hosts = topology.hosts.size();
-  const auto n = static_cast<size_t>(ranks);
+Result<std::vector<std::string>> PlaceRanks(const soft::Topology& topology, int ranks, int per_host) {
+  Result<std::vector<uint32_t>> places =
+      PlaceOnHosts(ranks, static_cast<uint32_t>(topology.hosts.size()), per_host);
+  if (!places.ok()) return places.status();
   std::vector<std::string> names;
-  for (size_t rank = 0; rank < n; ++rank)
-    names.push_back(topology.hosts[n <= hosts ? rank : rank * hosts / n].name);
+  for (const uint32_t host : *places) names.push_back(topology.hosts[host].name);
   return names;
 }
 
@@ -47,6 +46,25 @@ Result<int> Number(const char* name, long low, long high) {
 }
 
 }  // namespace
+
+Result<std::vector<uint32_t>> PlaceOnHosts(int ranks, uint32_t hosts, int per_host) {
+  const auto n = static_cast<uint32_t>(ranks);
+  std::vector<uint32_t> places;
+  if (per_host != 0) {
+    const auto k = static_cast<uint32_t>(per_host);
+    if ((n + k - 1) / k > hosts) {
+      return InvalidArgument("--ranks-per-host " + std::to_string(per_host) + ": " + std::to_string(ranks) +
+                             " ranks need " + std::to_string((n + k - 1) / k) +
+                             " hosts, but the topology has " + std::to_string(hosts));
+    }
+    for (uint32_t rank = 0; rank < n; ++rank) places.push_back(rank / k);
+    return places;
+  }
+  for (uint64_t rank = 0; rank < n; ++rank) {
+    places.push_back(static_cast<uint32_t>(n <= hosts ? rank : rank * hosts / n));
+  }
+  return places;
+}
 
 std::string ProgramPath() {
   char path[PATH_MAX];
@@ -95,11 +113,15 @@ Result<FabricSetup> PrepareFabric(const Options& options, const std::string& ins
   if (kind == FabricKind::kVerbs) return setup;
   if (!options.topology.empty()) {
     const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
-    if (!topology.ok()) return InvalidArgument("--topology " + topology.status().message());
+    if (!topology.ok()) return InvalidArgument("--topology: " + topology.status().message());
     char absolute[PATH_MAX];
     const bool is_file = realpath(options.topology.c_str(), absolute) != nullptr;
     setenv("SLUICE_FABRIC_TOPOLOGY", is_file ? absolute : options.topology.c_str(), 1);
-    if (!topology->on_demand) setup.rank_hosts = PlaceRanks(*topology, options.ranks);
+    if (!topology->on_demand) {
+      Result<std::vector<std::string>> hosts = PlaceRanks(*topology, options.ranks, options.ranks_per_host);
+      if (!hosts.ok()) return hosts.status();
+      setup.rank_hosts = std::move(*hosts);
+    }
   }
   const std::string directory = ProgramDirectory() + "/../lib/soft";
   const std::string library = directory + "/libibverbs.so.1";

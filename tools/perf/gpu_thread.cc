@@ -4,32 +4,14 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <ctime>
+#include <chrono>
 #include <utility>
 
-#include "tools/perf/lines.h"
-#include "tools/perf/reduce.h"
-#include "tools/perf/schedule_parts.h"
-
 namespace sluice::perf {
-namespace {
 
-constexpr int kSlicesPerTurn = 4;  // of one strand before the others get their turn
-
-int64_t NextMultiple(int64_t step, int multiple) {
-  return (step + multiple - 1) / multiple * multiple;
-}
-
-}  // namespace
-
-int64_t NowNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
-}
-
-GpuThread::GpuThread(JobState* job) : job_(job), doorbell_(std::make_shared<Doorbell>()) {
-  job_->OnAbort([doorbell = doorbell_] { doorbell->Ring(); });
+GpuThread::GpuThread(GpuEngine* engine, std::shared_ptr<Doorbell> doorbell, JobState* job)
+    : engine_(engine), job_(job), doorbell_(std::move(doorbell)) {
+  job_->OnAbort([bell = doorbell_] { bell->Ring(); });
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "perf gpu");
     Loop();
@@ -43,7 +25,7 @@ GpuThread::~GpuThread() {
 void GpuThread::Launch(Operation operation) {
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(operation));
+    launched_.push_back(std::move(operation));
   }
   changed_.notify_all();
 }
@@ -75,245 +57,28 @@ void GpuThread::Stop() {
 
 void GpuThread::Loop() {
   for (;;) {
-    Operation op;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-      if (queue_.empty() || job_->aborted()) return;
-      op = std::move(queue_.front());
-      queue_.pop_front();
+      changed_.wait(lock, [&] { return stop_ || !launched_.empty(); });
+      if (launched_.empty() || job_->aborted()) return;
+      engine_->Launch(std::move(launched_.front()));
+      launched_.pop_front();
     }
-    const int64_t start_ns = std::max(op.launched_ns, last_end_ns_);
-    Execute(op);
-    if (job_->aborted()) return;
-    last_end_ns_ = NowNs();
+    for (;;) {
+      const int seen = doorbell_->Prepare();
+      if (job_->aborted()) return;
+      const GpuEngine::Outcome outcome = engine_->Step();
+      if (outcome == GpuEngine::Outcome::kEmpty) break;
+      if (outcome == GpuEngine::Outcome::kMoved) continue;
+      // Lines arrive in memory and ring no bell.
+      engine_->polls_memory() ? static_cast<void>(sched_yield()) : doorbell_->WaitSince(seen);
+    }
     {
       std::lock_guard lock(mutex_);
-      finished_ = op.id;
-      durations_.push_back(static_cast<double>(last_end_ns_ - start_ns));
+      finished_ = engine_->finished();
+      durations_.push_back(engine_->durations().back());
     }
     changed_.notify_all();
-  }
-}
-
-void GpuThread::Execute(const Operation& op) {
-  const Schedule& schedule = op.plan->schedule;
-  const bool polls_memory = schedule.shape.proto != Proto::kSimple;
-  if (schedule.shape.registered) {
-    for (const auto& connections : op.plan->receive) {
-      for (Connection* c : connections) c->opened.store(op.id, std::memory_order_release);
-    }
-  }
-  // Strands that may run: those of the lowest unfinished batch of their channel.
-  std::vector<size_t> waiting(schedule.strands.size());
-  for (size_t i = 0; i < waiting.size(); ++i) waiting[i] = i;
-  std::vector<StrandRun> running;
-  auto start_ready = [&] {
-    std::vector<size_t> still_waiting;
-    for (size_t i : waiting) {
-      const Strand& s = schedule.strands[i];
-      auto blocks = [&](const Strand& other) { return other.channel == s.channel && other.batch < s.batch; };
-      const bool blocked = std::any_of(running.begin(), running.end(),
-                                       [&](const StrandRun& r) { return blocks(*r.strand); }) ||
-                           std::any_of(still_waiting.begin(), still_waiting.end(),
-                                       [&](size_t j) { return blocks(schedule.strands[j]); });
-      if (blocked) {
-        still_waiting.push_back(i);
-      } else {
-        running.push_back(Start(op, i));
-      }
-    }
-    waiting = std::move(still_waiting);
-  };
-  start_ready();
-  while (!running.empty()) {
-    const int seen = doorbell_->Prepare();
-    if (job_->aborted()) return;
-    bool moved = false;
-    bool finished = false;
-    for (StrandRun& run : running) {
-      for (int turn = 0; turn < kSlicesPerTurn && run.next < run.strand->slices.size(); ++turn) {
-        if (!Advance(op, run)) break;
-        moved = true;
-      }
-      if (run.next == run.strand->slices.size()) {
-        Finish(run);
-        finished = true;
-      }
-    }
-    if (finished) {
-      std::erase_if(running, [](const StrandRun& r) { return r.next == r.strand->slices.size(); });
-      if (!waiting.empty()) start_ready();
-    } else if (!moved) {
-      // Lines arrive in memory and ring no bell.
-      polls_memory ? static_cast<void>(sched_yield()) : doorbell_->WaitSince(seen);
-    }
-  }
-  if (!schedule.shape.registered) return;
-  for (;;) {  // the user may write to the buffers once the operation is over
-    const int seen = doorbell_->Prepare();
-    if (job_->aborted() || DrainRegisteredSends(op)) return;
-    doorbell_->WaitSince(seen);
-  }
-}
-
-bool GpuThread::DrainRegisteredSends(const Operation& op) {
-  for (const auto& connections : op.plan->send) {
-    for (Connection* c : connections) {
-      const int64_t last = c->gpu_step - op.plan->schedule.slice_steps;
-      if (last < 0) continue;
-      if (c->slots[static_cast<size_t>(last % kSteps)].size.load(std::memory_order_acquire) != -1)
-        return false;
-    }
-  }
-  return true;
-}
-
-GpuThread::StrandRun GpuThread::Start(const Operation& op, size_t index) {
-  const Schedule& schedule = op.plan->schedule;
-  StrandRun run{.strand = &schedule.strands[index]};
-  for (Connection* c : op.plan->receive[index]) {
-    const int64_t step = NextMultiple(c->gpu_step, schedule.chunk_steps);
-    run.receive.push_back({.connection = c, .step = step});
-  }
-  for (Connection* c : op.plan->send[index]) {
-    run.send.push_back({.connection = c, .step = NextMultiple(c->gpu_step, schedule.chunk_steps)});
-  }
-  return run;
-}
-
-void GpuThread::Finish(StrandRun& run) {
-  for (Lane& lane : run.receive) lane.connection->gpu_step = lane.step;
-  for (Lane& lane : run.send) lane.connection->gpu_step = lane.step;
-}
-
-bool GpuThread::Advance(const Operation& op, StrandRun& run) {
-  const Slice& slice = run.strand->slices[run.next];
-  const int steps = op.plan->schedule.slice_steps;
-  if (slice.sends) {
-    for (const Lane& lane : run.send) {  // credit
-      if (lane.connection->head.load(std::memory_order_acquire) + kSteps < lane.step + steps) return false;
-    }
-  }
-  const bool simple = op.plan->schedule.shape.proto == Proto::kSimple;
-  if (!(simple ? AdvanceSimple(op, run, slice) : AdvanceLines(op, run, slice))) return false;
-  Post(op, run, slice);
-  ++run.next;
-  return true;
-}
-
-namespace {
-
-// The operands of a slice: local source first, then what was received.
-struct Operands {
-  std::array<const std::byte*, 8> sources;
-  std::array<std::byte*, 8> targets;
-  size_t source_count = 0;
-  size_t target_count = 0;
-  void AddSource(const std::byte* p) { sources[source_count++] = p; }
-  void AddTarget(std::byte* p) { targets[target_count++] = p; }
-};
-
-Operands LocalOperands(const Operation& op, const Slice& slice) {
-  Operands operands;
-  if (slice.source == Operand::kInput) operands.AddSource(op.input + slice.source_offset);
-  if (slice.source == Operand::kOutput) operands.AddSource(op.output + slice.source_offset);
-  if (slice.target == Operand::kOutput) operands.AddTarget(op.output + slice.target_offset);
-  return operands;
-}
-
-}  // namespace
-
-bool GpuThread::AdvanceSimple(const Operation& op, StrandRun& run, const Slice& slice) {
-  const Schedule& schedule = op.plan->schedule;
-  Operands operands = LocalOperands(op, slice);
-  if (slice.receives) {
-    for (Lane& lane : run.receive) {
-      Connection* c = lane.connection;
-      if (c->tail.load(std::memory_order_acquire) < lane.step + schedule.slice_steps) return false;
-      operands.AddSource(c->slots[static_cast<size_t>(lane.step % kSteps)].address);
-    }
-  }
-  if (slice.sends) {
-    for (Lane& lane : run.send) {
-      Connection* c = lane.connection;
-      Connection::Slot& slot = c->slots[static_cast<size_t>(lane.step % kSteps)];
-      if (schedule.shape.registered) {
-        slot.address = WireAddress(op, slice);
-        if (slice.receives || slice.target == Operand::kOutput) operands.AddTarget(slot.address);
-      } else {
-        if (!c->shared) {
-          slot.address = c->buffers[static_cast<int>(Proto::kSimple)] +
-                         static_cast<size_t>(lane.step % kSteps) * schedule.step_bytes;
-        }
-        operands.AddTarget(slot.address);
-      }
-    }
-  }
-  Combine({operands.sources.data(), operands.source_count}, {operands.targets.data(), operands.target_count},
-          slice.bytes);
-  return true;
-}
-
-bool GpuThread::AdvanceLines(const Operation& op, StrandRun& run, const Slice& slice) {
-  const Schedule& schedule = op.plan->schedule;
-  const Proto proto = schedule.shape.proto;
-  Operands operands = LocalOperands(op, slice);
-  if (slice.receives) {
-    const size_t lines = LinesFor(proto, slice.bytes);
-    bool complete = true;
-    for (Lane& lane : run.receive) {
-      const std::byte* wire = lane.connection->buffers[static_cast<int>(proto)] +
-                              static_cast<size_t>(lane.step % kSteps) * schedule.step_bytes;
-      lane.staging.resize(std::max(lane.staging.size(), lines * LineDataBytes(proto)));
-      lane.lines = UnpackLines(proto, static_cast<uint64_t>(lane.step), wire, lane.lines, slice.bytes,
-                               lane.staging.data());
-      complete = complete && lane.lines == lines;
-      operands.AddSource(lane.staging.data());
-    }
-    if (!complete) return false;
-  }
-  if (!slice.sends) {
-    Combine({operands.sources.data(), operands.source_count},
-            {operands.targets.data(), operands.target_count}, slice.bytes);
-    return true;
-  }
-  const std::byte* result = operands.sources[0];
-  if (operands.target_count == 0 && operands.source_count > 1) {
-    run.packed.resize(std::max(run.packed.size(), slice.bytes));
-    operands.AddTarget(run.packed.data());
-  }
-  if (operands.target_count != 0) {
-    Combine({operands.sources.data(), operands.source_count},
-            {operands.targets.data(), operands.target_count}, slice.bytes);
-    result = operands.targets[0];
-  }
-  for (Lane& lane : run.send) {
-    Connection* c = lane.connection;
-    const auto index = static_cast<size_t>(lane.step % kSteps);
-    c->slots[index].address = c->buffers[static_cast<int>(proto)] + index * schedule.step_bytes;
-    PackLines(proto, static_cast<uint64_t>(lane.step), result, slice.bytes, c->slots[index].address);
-  }
-  return true;
-}
-
-void GpuThread::Post(const Operation& op, StrandRun& run, const Slice& slice) {
-  const Schedule& schedule = op.plan->schedule;
-  if (slice.sends) {
-    const auto wire = static_cast<int64_t>(WireBytes(schedule.shape.proto, slice.bytes));
-    for (Lane& lane : run.send) {
-      Connection* c = lane.connection;
-      c->slots[static_cast<size_t>(lane.step % kSteps)].size.store(wire, std::memory_order_release);
-      lane.step += schedule.slice_steps;
-      c->tail.store(lane.step, std::memory_order_release);
-    }
-  }
-  if (slice.receives) {
-    for (Lane& lane : run.receive) {
-      lane.lines = 0;
-      lane.step += schedule.slice_steps;
-      lane.connection->head.store(lane.step, std::memory_order_release);
-    }
   }
 }
 

@@ -18,6 +18,10 @@ struct FabricSetup {
 // Prepares the environment for the fabric that `options` ask for.
 Result<FabricSetup> PrepareFabric(const Options& options, const std::string& instance);
 
+// The host of each rank, by number: rank r on host r / per_host, or, with 0, one rank per host and neighbours
+// sharing one where there are more ranks than hosts.
+Result<std::vector<uint32_t>> PlaceOnHosts(int ranks, uint32_t hosts, int per_host);
+
 // Runs the program again once per rank, with the same arguments, and returns the exit code: 0, 1 after a
 // failure (told in one line that names rank and cause), 128 + n after signal n. No rank outlives this call,
 // nor this process.

@@ -3,9 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
+
+#include "tools/perf/host_processor.h"
 
 namespace sluice::perf {
 namespace {
@@ -76,8 +79,9 @@ void AddOptions(CLI::App* app, Options* o) {
       ->capture_default_str();
   app->add_option("-i,--stepbytes", o->step_text,
                   "add this many bytes from row to row instead of multiplying");
-  app->add_option("-n,--iters", o->iterations, "timed iterations per row")->capture_default_str();
-  app->add_option("-w,--warmup_iters", o->warmup, "iterations before, not timed")->capture_default_str();
+  app->add_option("-n,--iters", o->iterations, "timed iterations per row; default 20, in virtual time 2");
+  app->add_option("-w,--warmup_iters", o->warmup,
+                  "iterations before, not timed; default 5, in virtual time 1");
   app->add_option("-c,--check", o->checks, "iterations whose result is checked element by element")
       ->capture_default_str();
   app->add_option("--channels", o->channels, "channels, that is connections per pair of neighbours")
@@ -92,12 +96,21 @@ void AddOptions(CLI::App* app, Options* o) {
                   "with this program");
   app->add_option("--api", o->api,
                   "version of the NET interface, 7 to 12; default: the highest that the plugin has");
-  app->add_option("--fabric", o->fabric_name,
-                  "soft (the software fabric), verbs (this host's devices) or auto (verbs where "
-                  "there are devices)")
+  app->add_option(
+         "--fabric", o->fabric_name,
+         "soft (the software fabric), virtual (the same in virtual time, all ranks in one process), verbs "
+         "(this host's devices) or auto (verbs where there are devices)")
       ->capture_default_str();
   app->add_option("--topology", o->topology,
                   "topology of the software fabric: a TOML file, or one line such as hosts=4,nics=2");
+  app->add_option(
+      "--ranks-per-host", o->ranks_per_host,
+      "ranks on each host of the topology; default: one, more where there are more ranks than hosts");
+  app->add_option(
+         "--host", o->host_preset,
+         "virtual time: how fast and how regular processors are, ideal (calls cost nothing) or typical")
+      ->capture_default_str();
+  app->add_option("--seed", o->seed_text, "virtual time: of everything that is drawn at random; default 1");
   app->add_flag("--json", o->json, "one JSON object per row instead of the table");
   app->add_flag("--register", o->registered,
                 "register the user's buffers: the network reads and writes them directly");
@@ -131,9 +144,15 @@ Status Validate(Options* o) {
       "--proto", o->proto_name,
       {{"simple", Proto::kSimple}, {"ll", Proto::kLl}, {"ll128", Proto::kLl128}, {"auto", std::nullopt}},
       &o->proto));
-  SLUICE_RETURN_IF_ERROR(Pick<FabricKind>(
-      "--fabric", o->fabric_name,
-      {{"auto", FabricKind::kAuto}, {"soft", FabricKind::kSoft}, {"verbs", FabricKind::kVerbs}}, &o->fabric));
+  SLUICE_RETURN_IF_ERROR(Pick<FabricKind>("--fabric", o->fabric_name,
+                                          {{"auto", FabricKind::kAuto},
+                                           {"soft", FabricKind::kSoft},
+                                           {"verbs", FabricKind::kVerbs},
+                                           {"virtual", FabricKind::kVirtual}},
+                                          &o->fabric));
+  const bool is_virtual = o->fabric == FabricKind::kVirtual;
+  if (o->iterations == -1) o->iterations = is_virtual ? 2 : 20;
+  if (o->warmup == -1) o->warmup = is_virtual ? 1 : 5;
   auto size = [](const char* option, const std::string& text, size_t* out) -> Status {
     const Result<size_t> bytes = ParseBytes(text);
     if (!bytes.ok()) return InvalidArgument(std::string(option) + " " + bytes.status().message());
@@ -167,6 +186,28 @@ Status Validate(Options* o) {
   SLUICE_RETURN_IF_ERROR(InRange("--traffic-class", o->traffic_class, -1, 255));
   SLUICE_RETURN_IF_ERROR(InRange("--timeout", o->timeout_s, 1, 1000000));
   if (o->merge != 0 && o->device >= 0) return InvalidArgument("--merge and --device exclude each other");
+  if (o->ranks_per_host != 0) {
+    SLUICE_RETURN_IF_ERROR(InRange("--ranks-per-host", o->ranks_per_host, 1, 256));
+    if (o->topology.empty()) {
+      return InvalidArgument("--ranks-per-host " + std::to_string(o->ranks_per_host) +
+                             ": hosts are those of a topology; give one with --topology");
+    }
+  }
+  if (FindHostPreset(o->host_preset.c_str()) == nullptr) {
+    return InvalidArgument("--host " + o->host_preset + ": unknown; use ideal or typical");
+  }
+  if (!o->seed_text.empty()) {
+    const char* end = o->seed_text.data() + o->seed_text.size();
+    const auto parsed = std::from_chars(o->seed_text.data(), end, o->seed);
+    if (parsed.ec != std::errc() || parsed.ptr != end) {
+      return InvalidArgument("--seed " + o->seed_text + ": not a number; use 0 to 18446744073709551615");
+    }
+    o->has_seed = true;
+  }
+  if (!is_virtual && (o->has_seed || o->host_preset != "ideal")) {
+    return InvalidArgument("--host and --seed are for simulated hosts; use them with --fabric virtual");
+  }
+  if (is_virtual && o->ranks > 256) return InRange("--ranks", o->ranks, 1, 256);
   if (!o->topology.empty() && o->fabric == FabricKind::kVerbs) {
     return InvalidArgument("--topology describes the software fabric; use it with --fabric soft");
   }

@@ -15,7 +15,7 @@ class App;
 
 namespace sluice::perf {
 
-enum class FabricKind : uint8_t { kAuto, kSoft, kVerbs };
+enum class FabricKind : uint8_t { kAuto, kSoft, kVerbs, kVirtual };
 
 struct Options {
   std::string op_name = "all_reduce";
@@ -26,8 +26,8 @@ struct Options {
   std::string max_text = "64M";
   std::string step_text;  // empty: multiply
   double factor = 2;
-  int iterations = 20;
-  int warmup = 5;
+  int iterations = -1;  // -1: 20, or 2 in virtual time, where equal iterations take equal time
+  int warmup = -1;      // -1: 5, or 1
   int checks = 1;
   int channels = 1;
   int ranks = 0;  // 0: WORLD_SIZE, or 2
@@ -36,6 +36,9 @@ struct Options {
   std::string plugin;  // empty: the one beside the program
   int api = 0;
   std::string topology;
+  int ranks_per_host = 0;  // 0: one, more where there are more ranks than hosts
+  std::string host_preset = "ideal";
+  std::string seed_text;  // empty: 1
   bool json = false;
   bool registered = false;
   int max_recvs = 0;  // 0: as many as the plugin reports
@@ -49,6 +52,8 @@ struct Options {
   Algo algo = Algo::kRing;
   std::optional<Proto> proto;  // nullopt: chosen by size
   FabricKind fabric = FabricKind::kAuto;
+  uint64_t seed = 1;
+  bool has_seed = false;
   size_t min_bytes = 0;
   size_t max_bytes = 0;
   size_t step_bytes = 0;

@@ -10,6 +10,7 @@
 #include "tools/perf/descriptors.h"
 #include "tools/perf/launcher.h"
 #include "tools/perf/rank.h"
+#include "tools/perf/virtual_benchmark.h"
 
 namespace sluice::perf {
 namespace {
@@ -43,7 +44,8 @@ int Run(Options options, const std::vector<std::string>& arguments) {
   } else if (options.plugin.find('/') != std::string::npos && access(options.plugin.c_str(), R_OK) != 0) {
     return Complain(SystemError("--plugin " + options.plugin, errno));
   }
-  const bool join = getenv("RANK") != nullptr;
+  const bool is_virtual = options.fabric == FabricKind::kVirtual;
+  const bool join = getenv("RANK") != nullptr && !is_virtual;
   int world = options.ranks == 0 ? 2 : options.ranks;
   Place place;
   if (join) {
@@ -62,6 +64,7 @@ int Run(Options options, const std::vector<std::string>& arguments) {
     return Complain(InvalidArgument("--root " + std::to_string(options.root) + ": out of range; use 0 to " +
                                     std::to_string(world - 1)));
   }
+  if (is_virtual) RunVirtual(options, arguments);
   if (LaunchedAsRank()) return RunRank(options, place);
   if (Status status = ReserveDescriptors(options); !status.ok()) {
     Complain(status);

@@ -1,17 +1,17 @@
-// The receiving half of the progress thread.
+// The receiving half of the progress engine.
 #include <algorithm>
 #include <string>
 
-#include "tools/perf/progress_thread.h"
+#include "tools/perf/progress_engine.h"
 #include "tools/perf/schedule_parts.h"
 
 namespace sluice::perf {
 
 // NCCL goes on to the next stage only when the one before had nothing to do.
-Status ProgressThread::ProgressReceive(Args& args, bool* idle) {
+Status ProgressEngine::ProgressReceive(Args& args, bool* idle) {
   bool quiet = true;
-  for (auto stage : {&ProgressThread::PostReceives, &ProgressThread::TestReceives,
-                     &ProgressThread::PublishReceived, &ProgressThread::RetireReceived}) {
+  for (auto stage : {&ProgressEngine::PostReceives, &ProgressEngine::TestReceives,
+                     &ProgressEngine::PublishReceived, &ProgressEngine::RetireReceived}) {
     SLUICE_RETURN_IF_ERROR((this->*stage)(args, &quiet));
     if (!quiet) break;
   }
@@ -19,7 +19,7 @@ Status ProgressThread::ProgressReceive(Args& args, bool* idle) {
   return Status::Ok();
 }
 
-Status ProgressThread::PostReceives(Args& args, bool* idle) {
+Status ProgressEngine::PostReceives(Args& args, bool* idle) {
   bool announced = false;
   for (size_t first = 0; first < args.subs.size(); first += static_cast<size_t>(args.subs[first].group)) {
     SLUICE_RETURN_IF_ERROR(PostGroup(args, first, &announced, idle));
@@ -27,7 +27,7 @@ Status ProgressThread::PostReceives(Args& args, bool* idle) {
   return Status::Ok();
 }
 
-Status ProgressThread::PostGroup(Args& args, size_t first, bool* announced, bool* idle) {
+Status ProgressEngine::PostGroup(Args& args, size_t first, bool* announced, bool* idle) {
   const Schedule& schedule = args.op.plan->schedule;
   const Shape& shape = schedule.shape;
   Sub& head = args.subs[first];
@@ -94,7 +94,7 @@ Status ProgressThread::PostGroup(Args& args, size_t first, bool* announced, bool
   return Status::Ok();
 }
 
-Status ProgressThread::TestReceives(Args& args, bool* idle) {
+Status ProgressEngine::TestReceives(Args& args, bool* idle) {
   const Schedule& schedule = args.op.plan->schedule;
   const bool simple = schedule.shape.proto == Proto::kSimple;
   for (size_t first = 0; first < args.subs.size(); first += static_cast<size_t>(args.subs[first].group)) {
@@ -150,7 +150,7 @@ Status ProgressThread::TestReceives(Args& args, bool* idle) {
   return Status::Ok();
 }
 
-Status ProgressThread::PublishReceived(Args& args, bool* idle) {
+Status ProgressEngine::PublishReceived(Args& args, bool* idle) {
   const int slice_steps = args.op.plan->schedule.slice_steps;
   for (size_t first = 0; first < args.subs.size(); first += static_cast<size_t>(args.subs[first].group)) {
     Sub& head = args.subs[first];
@@ -177,7 +177,7 @@ Status ProgressThread::PublishReceived(Args& args, bool* idle) {
   return Status::Ok();
 }
 
-Status ProgressThread::RetireReceived(Args& args, bool* idle) {
+Status ProgressEngine::RetireReceived(Args& args, bool* idle) {
   const int slice_steps = args.op.plan->schedule.slice_steps;
   for (size_t first = 0; first < args.subs.size(); first += static_cast<size_t>(args.subs[first].group)) {
     Sub& head = args.subs[first];

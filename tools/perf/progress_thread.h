@@ -1,129 +1,41 @@
-// The stand-in for NCCL's proxy progress thread: moves slices between slots and the plugin.
+// The stand-in for NCCL's proxy progress thread: steps a progress engine, yields when it is idle, sleeps
+// while it has no operation.
 //
-// It keeps NCCL's habits, which is what a plugin must live with: one action per connection and pass, a
-// refused isend or irecv tried again with the same arguments in the next pass, only the oldest request of a
-// connection tested, receives posted as far ahead as slots allow, new operations looked for when idle or
-// every eight passes, sched_yield when idle.
-//
-// Threads: Post from the user's thread. The plugin's isend, irecv, iflush and test are called on this thread
-// only.
+// Threads: Post and Stop from the user's thread; the plugin's isend, irecv, iflush and test are called on
+// this thread only.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <condition_variable>
-#include <deque>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <thread>
-#include <tuple>
-#include <vector>
 
-#include "base/status.h"
 #include "tools/perf/abort.h"
-#include "tools/perf/net_plugin.h"
-#include "tools/perf/operation.h"
+#include "tools/perf/progress_engine.h"
 
 namespace sluice::perf {
 
-// What the progress thread needs to know of its communicator.
-struct ProgressContext {
-  NetPlugin* plugin = nullptr;
-  JobState* job = nullptr;
-  Doorbell* doorbell = nullptr;
-  void* net_context = nullptr;
-  int rank = 0;
-  int max_recvs = 1;                 // receives grouped per irecv; 1: never
-  bool flush = false;                // the plugin asks for iflush after every receive
-  std::byte* shared_send = nullptr;  // slots of point-to-point connections: kSharedSteps per channel
-  std::byte* shared_receive = nullptr;
-  const std::atomic<uint64_t>* foreign_attributes = nullptr;  // counts setNetAttr calls of the service thread
-};
-
 class ProgressThread {
  public:
-  ProgressThread() = default;
-  ~ProgressThread();
+  // `engine` must live until Stop.
+  ProgressThread(ProgressEngine* engine, JobState* job, int rank);
+  ~ProgressThread();  // Stop
 
-  void Start(const ProgressContext& context);
   void Post(const Operation& operation);
   // Ends the thread when every operation is through, at once when the job is aborted.
   void Stop();
 
  private:
-  struct Sub {
-    Connection* connection = nullptr;
-    size_t strand = 0;
-    int64_t base = 0;
-    int64_t steps = 0;
-    int64_t posted = 0;
-    int64_t transmitted = 0;  // sending: given to the plugin; receiving: flushed and visible to the GPU
-    int64_t received = 0;
-    int64_t done = 0;
-    int group = 1;             // first member of a group: its size
-    int index_in_channel = 0;  // among the subs that share the channel's slots
-    int subs_in_channel = 1;
-    std::array<void*, kSteps> requests{};
-    std::array<void*, kSteps> consumed{};  // requests still owed to irecvConsumed
-    int group_posted = 1;                  // buffers of the last irecv
-  };
-  // The connections of one operation (of one batch, if shared) that progress together.
-  struct Args {
-    Operation op;
-    bool send = false;
-    int batch = 0;
-    bool started = false;
-    std::vector<Sub> subs;
-    size_t subs_done = 0;
-    int depth = kSteps;
-  };
-  using Key = std::tuple<bool, const void*, int>;  // sending, connection (null: shared), channel
-  using Queue = std::deque<std::unique_ptr<Args>>;
-  // NCCL's struct behind `phandle`; no profiler is loaded, so there is no event.
-  struct ProfilerHandle {
-    void* step_event = nullptr;
-    void* sub = nullptr;
-  };
-
   void Loop();
-  // False: nothing was posted. Blocks while there is nothing else to do.
-  bool TakePosted();
-  void Append(const Operation& op);
-  void AppendSub(const Operation& op, bool send, size_t strand, Connection* connection);
-  Status ProgressAll(bool* idle);
-  void Begin(Args& args);
-  void FormGroups(Args& args);
-  Status ProgressSend(Args& args, bool* idle);
-  bool ReadyToSend(const Args& args, const Sub& sub) const;
-  Status TrySend(Args& args, Sub& sub, bool* announced, bool* sent);
-  Status ProgressReceive(Args& args, bool* idle);
-  Status PostReceives(Args& args, bool* idle);
-  Status PostGroup(Args& args, size_t first, bool* announced, bool* idle);
-  Status TestReceives(Args& args, bool* idle);
-  Status PublishReceived(Args& args, bool* idle);
-  Status RetireReceived(Args& args, bool* idle);
-  Status Announce(const Args& args);
-  std::byte* SlotAddress(const Args& args, const Sub& sub, int64_t step) const;
-  size_t SlotBytes(const Args& args) const;
-  const Slice& ReceivedSlice(const Args& args, const Sub& sub, int64_t step) const;
-  Status Explain(const char* what, const Connection& connection, size_t bytes, const Status& cause) const;
+  // Waits until something is posted. False: the thread shall end.
+  bool AwaitPosted();
 
-  ProgressContext context_;
+  ProgressEngine* engine_;
+  JobState* job_;
+  int rank_;
   std::mutex mutex_;
-  std::condition_variable posted_signal_;
-  std::deque<Operation> posted_;  // guarded by mutex_
-  bool stop_ = false;             // guarded by mutex_
-
-  std::map<Key, Queue> queues_;
-  std::vector<Queue*> active_;  // queues that are not empty, oldest first
-  nccl::NetAttr announced_{};
-  uint64_t foreign_seen_ = 0;
-  std::array<ProfilerHandle, kMaxSubs> phandles_{};
+  std::condition_variable changed_;
+  bool stop_ = false;  // guarded by mutex_
   std::thread thread_;
 };
-
-// Finds the registration of a user's buffer that covers [address, address + bytes).
-void* UserHandle(const Connection& connection, const std::byte* address, size_t bytes);
 
 }  // namespace sluice::perf

@@ -10,13 +10,16 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "tools/perf/abort.h"
+#include "tools/perf/benchmark_parts.h"
 #include "tools/perf/bootstrap.h"
 #include "tools/perf/communicator.h"
+#include "tools/perf/fabric_clock.h"
 #include "tools/perf/library_messages.h"
 #include "tools/perf/net_plugin.h"
 #include "tools/perf/report.h"
@@ -66,22 +69,16 @@ class Benchmark {
         table_(stdout) {}
 
   Status Run() {
-    base_.op = options_.op;
-    base_.algo = options_.algo;
-    base_.rank = place_.rank;
-    base_.ranks = place_.world;
-    base_.channels = options_.channels;
-    base_.root = options_.root;
-    base_.registered = options_.registered;
-    base_.proto = options_.proto.value_or(Proto::kSimple);
-    base_ = Supported(base_);
+    base_ = BaseShape(options_, place_.rank);
     SLUICE_RETURN_IF_ERROR(OpenCommunicators());
     PrintHeader();
+    if (place_.rank == 0) fabric_clock_.emplace();
     for (size_t bytes = options_.min_bytes; bytes <= options_.max_bytes;) {
       SLUICE_RETURN_IF_ERROR(RunSize(bytes));
-      bytes = NextSize(bytes);
+      bytes = NextSize(options_, bytes);
     }
     if (place_.rank == 0 && !options_.json) table_.Footer();
+    if (place_.rank == 0) PrintDilation();
     job_->SetActivity("closing the connections");
     SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
     for (Member& member : members_) SLUICE_RETURN_IF_ERROR(member.communicator->Close());
@@ -96,19 +93,6 @@ class Benchmark {
     PageBuffer output;
     std::unique_ptr<Communicator> communicator;  // last: it stops using the buffers before they go
   };
-  struct Outcome {  // of one rank and size
-    double time_us, p50_us, p99_us;
-    uint64_t wrong;
-  };
-
-  size_t NextSize(size_t bytes) const {
-    if (options_.step_bytes != 0) return bytes + options_.step_bytes;
-    const double next = static_cast<double>(bytes) * options_.factor;
-    if (next > static_cast<double>(options_.max_bytes))
-      return options_.max_bytes + 1;  // may not fit a size_t
-    return std::max(static_cast<size_t>(next), bytes + 1);
-  }
-
   Status OpenCommunicators() {
     Result<std::vector<uint64_t>> ids = GatherValues(bootstrap_, RandomId());
     if (!ids.ok()) return ids.status();
@@ -123,7 +107,7 @@ class Benchmark {
         return cause.empty() ? status : SystemError(status.message() + ": " + cause);
       }
       if (i == 0) {
-        if (Status status = ChooseDevices(&config); !status.ok()) {
+        if (Status status = ChooseDevicesTogether(&config); !status.ok()) {
           (void)plugin_->Finalize(context);
           return status;
         }
@@ -133,7 +117,7 @@ class Benchmark {
       if (!made.ok()) return made.status();
       Member member;
       member.communicator = std::move(*made);
-      const Shape largest = ShapeFor(options_.max_bytes);
+      const Shape largest = ShapeFor(options_, base_, options_.max_bytes);
       member.input = PageBuffer(InputElements(largest) * kElementBytes);
       member.output = PageBuffer(OutputElements(largest) * kElementBytes);
       if (options_.registered) {
@@ -145,76 +129,20 @@ class Benchmark {
     return Status::Ok();
   }
 
-  Status ChooseDevices(CommunicatorConfig* config) {
-    int count = 0;
-    SLUICE_RETURN_IF_ERROR(plugin_->Devices(&count));
-    if (count < 1) {
-      return SystemError("the plugin " + plugin_->name() + " finds no network device" + WhyNoDevice());
-    }
-    DeviceProperties properties;
-    for (int i = 0; i < count; ++i) SLUICE_RETURN_IF_ERROR(plugin_->Properties(i, &properties));
-    config->first_device = 0;
-    config->device_count = count;
-    if (options_.device >= 0) {
-      if (options_.device >= count) {
-        return InvalidArgument("--device " + std::to_string(options_.device) +
-                               ": the plugin has devices 0 to " + std::to_string(count - 1));
-      }
-      config->first_device = options_.device;
-      config->device_count = 1;
-    }
-    if (options_.merge != 0) {
-      if (!plugin_->can_merge())
-        return InvalidArgument("--merge: the plugin " + plugin_->name() + " cannot merge devices");
-      if (options_.merge > count) {
-        return InvalidArgument("--merge " + std::to_string(options_.merge) + ": the plugin has " +
-                               std::to_string(count) + " devices");
-      }
-      std::vector<int> members(static_cast<size_t>(options_.merge));
-      for (size_t i = 0; i < members.size(); ++i) members[i] = static_cast<int>(i);
-      SLUICE_RETURN_IF_ERROR(plugin_->MakeVDevice(members, &config->first_device));
-      config->device_count = 1;
-      SLUICE_RETURN_IF_ERROR(plugin_->Devices(&count));
-      if (config->first_device >= count)
-        return InternalError("makeVDevice returned a device that devices() does not count");
-    }
-    for (int i = config->device_count - 1; i >= 0; --i) {
-      SLUICE_RETURN_IF_ERROR(plugin_->Properties(config->first_device + i, &properties));
-    }
-    device_ = properties;
-    config->flush = properties.force_flush;
-    const int wanted =
-        options_.max_recvs == 0 ? properties.max_recvs : std::min(options_.max_recvs, properties.max_recvs);
-    Result<std::vector<int>> all = GatherValues(bootstrap_, wanted);
+  Status ChooseDevicesTogether(CommunicatorConfig* config) {
+    Result<DeviceChoice> choice = ChooseDevices(options_, plugin_, [this] { return messages_->Take(); });
+    if (!choice.ok()) return choice.status();
+    devices_ = *choice;
+    Result<std::vector<int>> all = GatherValues(bootstrap_, devices_.max_recvs);
     if (!all.ok()) return all.status();
+    config->first_device = devices_.first;
+    config->device_count = devices_.count;
+    config->flush = devices_.properties.force_flush;
     config->max_recvs = IsPointToPoint(options_.op) ? *std::min_element(all->begin(), all->end()) : 1;
     config->shape = base_;
     config->traffic_class = options_.traffic_class;
-    config_ = *config;
+    max_recvs_ = config->max_recvs;
     return Status::Ok();
-  }
-
-  std::string WhyNoDevice() {
-    if (const std::string cause = messages_->Take(); !cause.empty()) return ": " + cause;
-    if (const std::string warning = LastPluginWarning(); !warning.empty()) return ": " + warning;
-    const char* disabled = getenv("NCCL_IB_DISABLE");
-    if (disabled != nullptr && atoi(disabled) != 0)
-      return std::string(": NCCL_IB_DISABLE=") + disabled + " turns all off; unset it, or set it to 0";
-    return "; NCCL_DEBUG=INFO shows what it looked at";
-  }
-
-  Shape ShapeFor(size_t bytes) const {
-    Shape shape = base_;
-    const size_t blocks =
-        shape.op == Op::kAllGather || shape.op == Op::kReduceScatter || shape.op == Op::kAllToAll
-            ? static_cast<size_t>(shape.ranks)
-            : 1;
-    shape.block_elements = std::max<size_t>(1, bytes / kElementBytes / blocks);
-    if (!options_.proto.has_value() && !shape.registered) {
-      shape.proto = ChooseProto(shape, bytes);
-      shape = Supported(shape);
-    }
-    return shape;
   }
 
   Status RunAll(const Shape& shape, int times) {
@@ -227,13 +155,9 @@ class Benchmark {
   }
 
   Status RunSize(size_t bytes) {
-    const Shape shape = ShapeFor(bytes);
-    Row row;
-    row.shape = shape;
-    row.communicators = options_.communicators;
-    row.bytes = std::max(InputElements(shape), OutputElements(shape)) * kElementBytes;
-    row.checked = options_.checks > 0;
-    job_->SetActivity("running " + std::string(Name(shape.op)) + " of " + std::to_string(row.bytes) +
+    const Shape shape = ShapeFor(options_, base_, bytes);
+    const size_t row_bytes = std::max(InputElements(shape), OutputElements(shape)) * kElementBytes;
+    job_->SetActivity("running " + std::string(Name(shape.op)) + " of " + std::to_string(row_bytes) +
                       " bytes");
     for (Member& m : members_) FillInput(shape, ++round_, reinterpret_cast<float*>(m.input.data()));
     SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
@@ -242,10 +166,10 @@ class Benchmark {
 
     std::vector<uint64_t> before;
     for (Member& m : members_) before.push_back(m.communicator->launched());
-    const int64_t start_ns = NowNs();
+    const int64_t start_ns = WallClock::Get().NowNs();
     SLUICE_RETURN_IF_ERROR(RunAll(shape, options_.iterations));
     Outcome mine{};
-    mine.time_us = static_cast<double>(NowNs() - start_ns) * 1e-3 / options_.iterations;
+    mine.time_us = static_cast<double>(WallClock::Get().NowNs() - start_ns) * 1e-3 / options_.iterations;
     std::vector<double> durations;
     for (size_t i = 0; i < members_.size(); ++i) {
       const std::vector<double> some = members_[i].communicator->DurationsSince(before[i]);
@@ -257,12 +181,7 @@ class Benchmark {
 
     Result<std::vector<Outcome>> all = GatherValues(bootstrap_, mine);
     if (!all.ok()) return all.status();
-    for (const Outcome& outcome : *all) {
-      row.time_us += outcome.time_us / static_cast<double>(all->size());
-      row.p50_us = std::max(row.p50_us, outcome.p50_us);
-      row.p99_us = std::max(row.p99_us, outcome.p99_us);
-      row.wrong += outcome.wrong;
-    }
+    const Row row = MakeRow(options_, shape, *all);
     wrong_ += row.wrong;
     if (place_.rank != 0) return Status::Ok();
     if (options_.json) {
@@ -290,28 +209,25 @@ class Benchmark {
     return Status::Ok();
   }
 
+  // Times of a fabric that cannot keep up are the simulator's, not the network's: say so.
+  void PrintDilation() {
+    constexpr double kWorthTelling = 1.05;
+    const double dilation = fabric_clock_->Dilation();
+    if (dilation < kWorthTelling) return;
+    FILE* out = options_.json ? stderr : stdout;
+    fprintf(out,
+            "# Software fabric      : its clock ran %.1f times slower than the wall clock that measured; for "
+            "times of the network use "
+            "--fabric virtual\n",
+            dilation);
+    fflush(out);
+  }
+
   void PrintHeader() {
     if (place_.rank != 0) return;
-    std::string note;
-    if (base_.algo != options_.algo) note += "; no tree for this operation, using the ring";
-    if (options_.proto.has_value() && base_.proto != *options_.proto) {
-      note += "; protocol " + std::string(Name(base_.proto)) + " instead of " + options_.proto_name;
-    }
-    if (base_.registered != options_.registered) note += "; this operation does not use registered buffers";
-    std::string device = device_.name;
-    if (config_.device_count > 1) device += " and " + std::to_string(config_.device_count - 1) + " more";
-    char speed[32];
-    snprintf(speed, sizeof speed, "%g", device_.speed_mbps / 1000.0);
     const char* fabric = getenv("SLUICE_FABRIC");
-    const std::string what =
-        "sluice perf " SLUICE_VERSION ": " + std::string(Name(base_.op)) + " " +
-        std::string(Name(base_.algo)) + ", " + std::to_string(base_.ranks) +
-        (base_.ranks == 1 ? " rank, " : " ranks, ") + std::to_string(base_.channels) +
-        (base_.channels == 1 ? " channel" : " channels") +
-        (options_.communicators > 1 ? ", " + std::to_string(options_.communicators) + " communicators" : "") +
-        "; plugin " + plugin_->name() + " (NET v" + std::to_string(plugin_->api()) + "), device " + device +
-        " at " + speed + " Gb/s" + (fabric != nullptr ? ", software fabric " + std::string(fabric) : "") +
-        (config_.max_recvs > 1 ? ", receives grouped by " + std::to_string(config_.max_recvs) : "") + note;
+    const std::string what = DescribeRun(options_, base_, *plugin_, devices_, max_recvs_,
+                                         fabric != nullptr ? "software fabric " + std::string(fabric) : "");
     if (options_.json) {
       fprintf(stderr, "# %s\n", what.c_str());
     } else {
@@ -327,9 +243,10 @@ class Benchmark {
   LibraryMessages* messages_;
   Table table_;
   Shape base_;
-  DeviceProperties device_;
-  CommunicatorConfig config_;
+  DeviceChoice devices_;
+  int max_recvs_ = 1;
   std::vector<Member> members_;
+  std::optional<FabricClock> fabric_clock_;
   uint32_t round_ = 0;
   size_t wrong_ = 0;
 };
@@ -346,7 +263,7 @@ void Report(const Place& place, const FailureRecord& record) {
   [[maybe_unused]] const ssize_t n = write(place.report_fd, line.data(), line.size());
 }
 void Report(const Place& place, const JobState& job) {
-  Report(place, FailureRecord{place.rank, job.origin(), NowNs(), job.cause()});
+  Report(place, FailureRecord{place.rank, job.origin(), WallClock::Get().NowNs(), job.cause()});
 }
 
 // Threads and memory are asked for in many places, none of which can go on without.
@@ -366,7 +283,8 @@ const Place* terminating_place = nullptr;
   } catch (...) {
     abort();
   }
-  Report(*terminating_place, FailureRecord{terminating_place->rank, terminating_place->rank, NowNs(), cause});
+  Report(*terminating_place,
+         FailureRecord{terminating_place->rank, terminating_place->rank, WallClock::Get().NowNs(), cause});
   _exit(1);
 }
 

@@ -40,9 +40,9 @@ std::string JsonLine(const Row& row) {
   return json.dump();
 }
 
-void Table::Header(const std::string& what) {
+void Table::Header(const std::string& what, const char* place) {
   fprintf(out_, "# %s\n#\n", what.c_str());
-  fprintf(out_, "# %56s\n", "out-of-place");
+  fprintf(out_, "# %56s\n", place);
   fprintf(out_, "# %10s %13s %9s %7s %7s %8s %7s %7s %6s %9s %9s\n", "size", "count", "type", "redop", "root",
           "time", "algbw", "busbw", "#wrong", "p50", "p99");
   fprintf(out_, "# %10s %13s %9s %7s %7s %8s %7s %7s %6s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",

@@ -31,8 +31,8 @@ std::string JsonLine(const Row& row);
 class Table {
  public:
   explicit Table(FILE* out) : out_(out) {}
-  // `what`: one line on what is run; printed as a comment.
-  void Header(const std::string& what);
+  // `what`: one line on what is run; printed as a comment. `place`: "out-of-place" or "in-place".
+  void Header(const std::string& what, const char* place = "out-of-place");
   void Print(const Row& row);
   void Footer();
 

@@ -16,9 +16,11 @@ inline uint32_t Seed(int rank, uint32_t round) {
   return (static_cast<uint32_t>(rank) + 1) * 3266489917u + round * 668265263u;
 }
 
-size_t CountWrongSum(const Shape& shape, uint32_t round, const float* output, size_t first, size_t count) {
+// The sums over all ranks of elements [first, first + count) are given to `compare` in blocks: (offset,
+// values, number).
+template <typename Compare>
+void ForSums(const Shape& shape, uint32_t round, size_t first, size_t count, Compare compare) {
   constexpr size_t kBlock = 4096;
-  size_t wrong = 0;
   for (size_t at = 0; at < count; at += kBlock) {
     const size_t n = at + kBlock < count ? kBlock : count - at;
     uint32_t sums[kBlock] = {};
@@ -27,8 +29,20 @@ size_t CountWrongSum(const Shape& shape, uint32_t round, const float* output, si
       const auto base = static_cast<uint32_t>(first + at);
       for (size_t i = 0; i < n; ++i) sums[i] += Value(seed, base + static_cast<uint32_t>(i));
     }
-    for (size_t i = 0; i < n; ++i) wrong += output[at + i] == static_cast<float>(sums[i]) ? 0 : 1;
+    compare(at, sums, n);
   }
+}
+
+size_t Differing(const float* output, const uint32_t* expected, size_t count) {
+  size_t wrong = 0;
+  for (size_t i = 0; i < count; ++i) wrong += output[i] == static_cast<float>(expected[i]) ? 0 : 1;
+  return wrong;
+}
+
+size_t CountWrongSum(const Shape& shape, uint32_t round, const float* output, size_t first, size_t count) {
+  size_t wrong = 0;
+  ForSums(shape, round, first, count,
+          [&](size_t at, const uint32_t* sums, size_t n) { wrong += Differing(output + at, sums, n); });
   return wrong;
 }
 
@@ -82,6 +96,20 @@ size_t CountWrong(const Shape& shape, uint32_t round, const float* output) {
       return wrong;
   }
   return 0;
+}
+
+void CountWrongEverywhere(Shape shape, uint32_t round, std::span<const float* const> outputs,
+                          std::span<uint64_t> wrong) {
+  if (shape.op == Op::kAllReduce) {
+    ForSums(shape, round, 0, shape.block_elements, [&](size_t at, const uint32_t* sums, size_t n) {
+      for (size_t r = 0; r < outputs.size(); ++r) wrong[r] += Differing(outputs[r] + at, sums, n);
+    });
+    return;
+  }
+  for (size_t r = 0; r < outputs.size(); ++r) {
+    shape.rank = static_cast<int>(r);
+    wrong[r] += CountWrong(shape, round, outputs[r]);
+  }
 }
 
 }  // namespace sluice::perf

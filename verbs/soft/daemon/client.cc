@@ -50,6 +50,7 @@ Status Client::Attach(std::vector<UniqueFd> fds, uint32_t host) {
   commands_ = RingProducer(&header_->commands, bytes + kCommandRingOffset, kCommandRingBytes);
   host_ = host;
   process_ = fabric_->AttachProcess(host, this);
+  calls_ = std::make_unique<VerbCalls>(fabric_, host_, process_, this);
   neighbours_->emplace(process_, this);
   return Status::Ok();
 }
@@ -167,11 +168,11 @@ void Client::ReleaseHeld(int64_t now_ns) {
   }
 }
 
-Client* Client::PeerBehind(const CqRecord& cq, const Completion& completion) {
+Client* Client::PeerBehind(uint32_t nic, const Completion& completion) {
   if (completion.status != IBV_WC_SUCCESS || WrIdKind(completion.wr_id) != QueueKind::kSend) return nullptr;
   // A READ or an atomic was executed by the peer, behind everything that came before.
   if (completion.opcode != IBV_WC_SEND && completion.opcode != IBV_WC_RDMA_WRITE) return nullptr;
-  const auto peer = neighbours_->find(fabric_->nic(host_, cq.nic)->PeerProcess(completion.qp_num));
+  const auto peer = neighbours_->find(fabric_->nic(host_, nic)->PeerProcess(completion.qp_num));
   if (peer == neighbours_->end() || peer->second == this) return nullptr;
   return peer->second->scatters_done_ < peer->second->scatters_issued_ ? peer->second : nullptr;
 }
@@ -216,25 +217,9 @@ void Client::Atomic(DmaId id, AtomicOp op, uint64_t address, uint64_t compare_or
 }
 
 void Client::PushCompletion(CqId cq, const Completion& completion) {
-  const auto found = cqs_.find(cq);
-  if (found == cqs_.end()) return;
   CompletionCommand command{};
-  command.cq_cookie = found->second.cookie;
-  command.wr_id = completion.wr_id;
-  command.timestamp_ps = completion.timestamp;
-  command.status = completion.status;
-  command.opcode = completion.opcode;
-  command.vendor_err = completion.vendor_err;
-  command.qp_num = completion.qp_num;
-  command.byte_len = completion.byte_len;
-  command.imm_data = completion.imm_data;
-  command.src_qp = completion.src_qp;
-  command.wc_flags = completion.wc_flags;
-  command.slid = completion.slid;
-  command.sl = completion.sl;
-  command.full = completion.full;
-  command.solicited = completion.solicited;
-  if (Client* peer = PeerBehind(found->second, completion)) {
+  if (!calls_->Translate(cq, completion, &command)) return;
+  if (Client* peer = PeerBehind(calls_->FindCq(cq)->nic, completion)) {
     peer->awaited_scatters_ = peer->scatters_issued_;
     held_.push_back({command, peer->process_, peer->scatters_issued_, 0});
   } else {
@@ -243,48 +228,14 @@ void Client::PushCompletion(CqId cq, const Completion& completion) {
 }
 
 void Client::PushAsyncEvent(const AsyncEvent& event) {
-  uint64_t element = event.element;
-  switch (event.type) {
-    case IBV_EVENT_CQ_ERR: {
-      const auto found = cqs_.find(event.element);
-      if (found == cqs_.end()) return;
-      element = found->second.cookie;
-      break;
-    }
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: {
-      const auto found = srqs_.find(event.element);
-      if (found == srqs_.end()) return;
-      element = found->second;
-      break;
-    }
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED: {
-      const auto found = qps_.find(static_cast<uint64_t>(event.nic) << 32 | event.element);
-      if (found == qps_.end()) return;
-      element = found->second.cookie;
-      break;
-    }
-    default:
-      break;
-  }
   EventCommand command{};
-  command.type = event.type;
-  command.nic = event.nic;
-  command.element = element;
-  EmitInOrder(kCommandEvent, command);
+  if (calls_->Translate(event, &command)) EmitInOrder(kCommandEvent, command);
 }
 
 uint64_t Client::CompletionsTaken(CqId cq) {
-  const auto found = cqs_.find(cq);
-  if (found == cqs_.end()) return 0;
-  return header_->completions_taken[found->second.slot].load(std::memory_order_acquire);
+  const VerbCalls::CqRecord* record = calls_->FindCq(cq);
+  if (record == nullptr) return 0;
+  return header_->completions_taken[record->slot].load(std::memory_order_acquire);
 }
 
 }  // namespace sluice::soft

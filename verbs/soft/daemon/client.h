@@ -8,12 +8,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include "base/status.h"
+#include "verbs/soft/calls/verb_calls.h"
 #include "verbs/soft/ipc/protocol.h"
 #include "verbs/soft/ipc/socket.h"
 #include "verbs/soft/model/fabric.h"
@@ -94,15 +95,6 @@ class Client : public ProcessMemory {
     uint64_t scatters = 0;
     int64_t give_up_ns = 0;
   };
-  struct CqRecord {
-    uint64_t cookie = 0;
-    uint32_t slot = 0;
-    uint32_t nic = 0;
-  };
-  struct QpRecord {
-    uint64_t cookie = 0;
-    CqId send_cq = 0, recv_cq = 0;
-  };
 
   // Space for a command of this type, in the ring or behind what waits for it.
   template <typename T>
@@ -116,14 +108,11 @@ class Client : public ProcessMemory {
   template <typename T>
   void EmitInOrder(uint16_t type, const T& command);
   // The peer whose memory `completion` speaks of, if it has not caught up; nullptr: nothing to wait for.
-  Client* PeerBehind(const CqRecord& cq, const Completion& completion);
+  Client* PeerBehind(uint32_t nic, const Completion& completion);
   void Execute(const RecordHeader* record);
   void ExecuteCall(const CallRequest& request);
-  int Dispatch(Nic* nic, Call call, CallArguments* arguments);
-  int DispatchQueuePair(Nic* nic, Call call, CallArguments* arguments);
   void ExecutePostSend(const PostSendRequest& request);
   void ExecutePostRecv(const PostRecvRequest& request, bool shared);
-  void RefusedPost(uint32_t nic, uint32_t qp_num, uint64_t wr_id, bool send, int error);
   void Wake();
 
   Fabric* fabric_;
@@ -148,9 +137,7 @@ class Client : public ProcessMemory {
   // The newest command if it is a scatter that a next one can extend: not visible to the program yet.
   ScatterCommand* open_scatter_ = nullptr;
 
-  std::unordered_map<CqId, CqRecord> cqs_;
-  std::unordered_map<SrqId, uint64_t> srqs_;
-  std::unordered_map<uint64_t, QpRecord> qps_;  // by NIC << 32 | number
+  std::unique_ptr<VerbCalls> calls_;  // from Attach on
 };
 
 template <typename T>

@@ -98,6 +98,10 @@ std::string ExecuteControl(Server* server, const std::string& command) {
     server->RefreshSysfs();
     return StatusText(server);
   }
+  if (verb == "time") {
+    return "model_ns=" + std::to_string(server->fabric()->Now() / kPicosPerNs) +
+           " dilation=" + std::to_string(server->dilation()) + "\n";
+  }
   words >> host >> device;
   Nic* nic = FindNic(server, host, device);
   if ((verb == "port" || verb == "kill") && nic == nullptr) {
@@ -130,7 +134,7 @@ std::string ExecuteControl(Server* server, const std::string& command) {
     return "ok\n";
   }
   return "error: unknown command \"" + command +
-         "\"; known: status, port HOST DEVICE PORT up|down, kill HOST DEVICE\n";
+         "\"; known: status, time, port HOST DEVICE PORT up|down, kill HOST DEVICE\n";
 }
 
 int SendControl(const std::string& instance, const std::string& command) {

@@ -24,8 +24,8 @@ namespace {
 constexpr char kHelp[] =
     "usage: sluice-fabric [--instance NAME] COMMAND\n"
     "  --foreground        be the fabric process until interrupted (topology: SLUICE_FABRIC_TOPOLOGY)\n"
-    "  --status            counters of a running fabric process\n"
-    "  --control COMMAND   status | port HOST DEVICE PORT up|down | kill HOST DEVICE\n"
+    "  --status            clock, dilation (wall seconds per model second, last second) and counters of a running fabric\n"
+    "  --control COMMAND   status | time | port HOST DEVICE PORT up|down | kill HOST DEVICE\n"
     "  --instance NAME     which fabric; default: SLUICE_FABRIC or \"default\"\n"
     "The software fabric's libibverbs.so.1 starts this program by itself.\n";
 

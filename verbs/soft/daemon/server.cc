@@ -27,7 +27,10 @@ constexpr int kRequestsPerStep = 256;
 // Awake without work for this long before sleeping; events that are due sooner are waited for awake.
 constexpr int64_t kSpinNs = 20'000;
 constexpr int64_t kSocketsEveryNs = 500'000;
-constexpr int64_t kRefreshEveryNs = 200'000'000;
+// While counters change they are written every 10 ms of model time, unless that would take more than one part
+// in so many of the time there is.
+constexpr int64_t kRefreshShare = 20;
+constexpr int64_t kRefreshEveryNs = kCounterPeriod / kPicosPerNs;
 constexpr int64_t kReportEveryNs = 1'000'000'000;
 constexpr int64_t kHeldLookNs = 100'000'000;
 constexpr int64_t kLingerNs = 400'000'000;
@@ -120,9 +123,14 @@ void Server::Run(bool stay) {
       counters_changed_ = true;
     }
     if (last_wall_ns_ - last_sockets_ns_ > kSocketsEveryNs) HandleSockets(0);
-    if (counters_changed_ && last_wall_ns_ - last_refresh_ns_ > kRefreshEveryNs) {
+    // Also packets that move long after the work that caused them.
+    const uint64_t hops = fabric_->statistics().packet_hops;
+    if (hops != seen_hops_) counters_changed_ = true;
+    seen_hops_ = hops;
+    if (counters_changed_ && last_wall_ns_ >= next_refresh_ns_ && sysfs_.Due(*fabric_)) {
       sysfs_.Refresh(fabric_.get());
-      last_refresh_ns_ = last_wall_ns_;
+      const int64_t now = NowNs();
+      next_refresh_ns_ = now + kRefreshShare * (now - last_wall_ns_);
       counters_changed_ = false;
     }
     if (!worked) Sleep();
@@ -375,21 +383,8 @@ Status Server::Welcome(Client* client, const HelloMessage& hello, std::vector<Un
   SLUICE_RETURN_IF_ERROR(client->Attach(std::move(fds), *host));
   WelcomeMessage welcome{};
   welcome.type = SocketMessage::kWelcome;
-  welcome.host = *host;
-  strncpy(welcome.host_name, fabric_->topology().hosts[*host].name.c_str(), sizeof(welcome.host_name) - 1);
-  strncpy(welcome.sysfs_root, root->c_str(), sizeof(welcome.sysfs_root) - 1);
   welcome.fabric_pid = getpid();
-  welcome.device_count = std::min(fabric_->nic_count(*host), kMaxDevices);
-  for (uint32_t index = 0; index < welcome.device_count; ++index) {
-    const Nic* nic = fabric_->nic(*host, index);
-    DeviceDescription& device = welcome.devices[index];
-    strncpy(device.name, nic->info().name.c_str(), sizeof(device.name) - 1);
-    device.node_guid = nic->info().node_guid;
-    device.vendor_id = nic->info().vendor_id;
-    device.device_id = nic->info().device_id;
-    device.port_count = nic->port_count();
-    device.max_inline = nic->max_inline();
-  }
+  DescribeHost(fabric_.get(), *host, root->c_str(), &welcome);
   const int shared[] = {pool_.fd(), doorbell_.get()};
   if (!SendMessage(client->socket(), &welcome, sizeof(welcome), shared)) {
     return SystemError("fabric process: cannot answer", errno);

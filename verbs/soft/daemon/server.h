@@ -45,8 +45,8 @@ class Server {
   bool HostInUse(uint32_t host) const;
   size_t client_count() const { return clients_.size(); }
   const SharedPayloadPool& pool() const { return pool_; }
-  double dilation() const { return dilation_; }
-  void RefreshSysfs() { sysfs_.Refresh(fabric_.get()); }
+  double dilation() const { return dilation_; }  // wall time per model time in the last second of work
+  void RefreshSysfs() { sysfs_.RefreshNow(fabric_.get()); }
 
  private:
   // Keeps a host for a program while the program lives, also between two sessions.
@@ -100,13 +100,14 @@ class Server {
   int64_t last_client_left_ns_ = 0;
   int64_t last_activity_ns_ = 0;
   int64_t last_sockets_ns_ = 0;
-  int64_t last_refresh_ns_ = 0;
+  int64_t next_refresh_ns_ = 0;
+  uint64_t seen_hops_ = 0;
   int64_t last_report_ns_ = 0;
   Picos report_model_ = 0;
   double dilation_ = 1;
 };
 
-// Text commands of the introspection tool: "status", "port HOST DEVICE PORT up|down", "kill HOST DEVICE".
+// Text commands of the introspection tool: "status", "time", "port HOST DEVICE PORT up|down", "kill HOST DEVICE".
 std::string ExecuteControl(Server* server, const std::string& command);
 // The tool's side: sends one command to the running fabric process and prints the answer. Exit code.
 int SendControl(const std::string& instance, const std::string& command);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "verbs/soft/daemon/log.h"
+#include "verbs/soft/model/network_truth.h"
 
 namespace sluice::soft {
 namespace {
@@ -125,62 +126,6 @@ std::string RateText(const ibv_port_attr& attr) {
   return Format("%g Gb/sec (%uX)\n", 2.5 * lanes, lanes);
 }
 
-struct Counter {
-  const char* name;
-  uint64_t value;
-};
-
-std::vector<Counter> PortCountersOf(const PortCounters& c) {
-  return {{"port_xmit_data", c.tx_bytes / 4},
-          {"port_rcv_data", c.rx_bytes / 4},
-          {"port_xmit_packets", c.tx_packets},
-          {"port_rcv_packets", c.rx_packets},
-          {"unicast_xmit_packets", c.tx_packets},
-          {"unicast_rcv_packets", c.rx_packets},
-          {"multicast_xmit_packets", 0},
-          {"multicast_rcv_packets", 0},
-          {"port_xmit_discards", 0},
-          {"port_xmit_wait", 0},
-          {"port_rcv_errors", c.dropped_packets},
-          {"port_rcv_remote_physical_errors", 0},
-          {"port_rcv_switch_relay_errors", 0},
-          {"port_rcv_constraint_errors", 0},
-          {"port_xmit_constraint_errors", 0},
-          {"symbol_error", 0},
-          {"link_error_recovery", 0},
-          {"link_downed", c.link_downed},
-          {"local_link_integrity_errors", 0},
-          {"excessive_buffer_overrun_errors", 0},
-          {"VL15_dropped", 0}};
-}
-
-std::vector<Counter> HardwareCountersOf(const PortCounters& c) {
-  return {{"duplicate_request", c.duplicate_request},
-          {"implied_nak_seq_err", c.implied_nak_seq_err},
-          {"local_ack_timeout_err", c.local_ack_timeout_err},
-          {"out_of_buffer", c.rnr_nak_sent},
-          {"out_of_sequence", c.out_of_sequence},
-          {"packet_seq_err", c.packet_seq_err},
-          {"req_cqe_error", c.req_cqe_error},
-          {"req_cqe_flush_error", c.req_cqe_flush_error},
-          {"req_remote_access_errors", c.req_remote_access_errors},
-          {"req_remote_invalid_request", c.req_remote_invalid_request},
-          {"resp_cqe_error", c.resp_cqe_error},
-          {"resp_cqe_flush_error", c.resp_cqe_flush_error},
-          {"resp_local_length_error", c.resp_local_length_error},
-          {"resp_remote_access_errors", c.resp_remote_access_errors},
-          {"rnr_nak_retry_err", c.rnr_nak_received},
-          {"rx_atomic_requests", c.rx_atomic_requests},
-          {"rx_read_requests", c.rx_read_requests},
-          {"rx_write_requests", c.rx_write_requests},
-          {"np_cnp_sent", 0},
-          {"np_ecn_marked_roce_packets", 0},
-          {"rp_cnp_handled", 0},
-          {"rp_cnp_ignored", 0},
-          {"roce_adp_retrans", c.retransmitted_packets},
-          {"lifespan", 10}};
-}
-
 }  // namespace
 
 SysfsTree::~SysfsTree() {
@@ -225,13 +170,19 @@ Result<std::string> SysfsTree::HostRoot(Fabric* fabric, uint32_t host) {
   return root;
 }
 
-void SysfsTree::Refresh(Fabric* fabric) {
+void SysfsTree::Refresh(Fabric* fabric, bool now) {
+  period_ = fabric->Now() / kCounterPeriod;
   for (const auto& [host, name] : hosts_) {
     for (uint32_t index = 0; index < fabric->nic_count(host); ++index) {
       Nic* nic = fabric->nic(host, index);
       const std::string device = root_ + "/" + std::to_string(host) + "/class/infiniband/" + nic->info().name;
       for (uint32_t port = 1; port <= nic->port_count(); ++port) {
-        const Status status = WritePort(nic, port, device + "/ports/" + std::to_string(port), false);
+        const std::string directory = device + "/ports/" + std::to_string(port);
+        Status status = WritePort(nic, port, directory, nullptr);
+        const auto files = ports_.find(directory);
+        if (status.ok() && files != ports_.end()) {
+          status = RefreshCounters(fabric, {false, host, index, port - 1}, now, &files->second, directory);
+        }
         if (!status.ok()) Log("%s", status.message().c_str());
       }
     }
@@ -239,8 +190,11 @@ void SysfsTree::Refresh(Fabric* fabric) {
 }
 
 Status SysfsTree::Write(const std::string& path, const std::string& text) {
-  UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid() || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  // Over the old text, then cut: a reader never finds the file empty.
+  UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  const auto size = static_cast<ssize_t>(text.size());
+  if (!file.valid() || write(file.get(), text.data(), text.size()) != size ||
+      ftruncate(file.get(), size) != 0) {
     const int error = errno == 0 ? ENOSPC : errno;
     return SystemError("fabric process: cannot write \"" + path + "\"", error,
                        error == EMFILE ? "raise the limit of open files (ulimit -n)" : kRemedy);
@@ -259,12 +213,13 @@ Status SysfsTree::WriteHost(Fabric* fabric, uint32_t host, const std::string& ro
     }
   }
   for (uint32_t index = 0; index < fabric->nic_count(host); ++index) {
-    SLUICE_RETURN_IF_ERROR(WriteDevice(fabric->nic(host, index), root));
+    SLUICE_RETURN_IF_ERROR(
+        WriteDevice(fabric->nic(host, index), fabric->topology().hosts[host].nics[index], root));
   }
   return Status::Ok();
 }
 
-Status SysfsTree::WriteDevice(Nic* nic, const std::string& root) {
+Status SysfsTree::WriteDevice(Nic* nic, const NicSpec& spec, const std::string& root) {
   const NicInfo& info = nic->info();
   // "0000:41:00.0" lies below the root complex of its bus, behind a bridge, as on a real host.
   std::string parent = "devices/virtual";
@@ -324,20 +279,21 @@ Status SysfsTree::WriteDevice(Nic* nic, const std::string& root) {
       std::filesystem::create_directories(ports + "/" + name, error);
     }
     if (error) return SystemError("fabric process: cannot make \"" + ports + "\"", error.value(), kRemedy);
-    SLUICE_RETURN_IF_ERROR(WritePort(
-        nic, port, root + "/class/infiniband/" + info.name + "/ports/" + std::to_string(port), true));
+    SLUICE_RETURN_IF_ERROR(
+        WritePort(nic, port, root + "/class/infiniband/" + info.name + "/ports/" + std::to_string(port),
+                  &spec.ports[port - 1]));
   }
   return Status::Ok();
 }
 
-Status SysfsTree::WritePort(Nic* nic, uint32_t port, const std::string& directory, bool all) {
+Status SysfsTree::WritePort(Nic* nic, uint32_t port, const std::string& directory, const PortSpec* spec) {
   ibv_port_attr attr{};
   nic->QueryPort(port, &attr);
   std::vector<std::pair<std::string, std::string>> files = {
       {"state", Format("%d: %s\n", attr.state, StateText(attr.state))},
       {"phys_state", Format("%u: %s\n", attr.phys_state, PhysStateText(attr.phys_state))},
   };
-  if (all) {
+  if (spec != nullptr) {
     files.emplace_back("rate", RateText(attr));
     files.emplace_back("link_layer",
                        attr.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet\n" : "InfiniBand\n");
@@ -363,13 +319,10 @@ Status SysfsTree::WritePort(Nic* nic, uint32_t port, const std::string& director
                        entry.type == GidType::kRoceV2 ? "RoCE v2\n" : "IB/RoCE v1\n");
     if (ethernet) files.emplace_back("gid_attrs/ndevs/" + number, nic->info().netdev + "\n");
   }
-  if (const PortCounters* counters = nic->counters(port)) {
-    for (const Counter& counter : PortCountersOf(*counters)) {
-      files.emplace_back(std::string("counters/") + counter.name, Format("%" PRIu64 "\n", counter.value));
-    }
-    for (const Counter& counter : HardwareCountersOf(*counters)) {
-      files.emplace_back(std::string("hw_counters/") + counter.name, Format("%" PRIu64 "\n", counter.value));
-    }
+  if (spec != nullptr) {
+    PortFiles counters{PortCounterView(spec->link_layer, spec->rate_bps), {}, UINT32_MAX};
+    SLUICE_RETURN_IF_ERROR(WriteCounters(&counters, directory));
+    ports_.insert_or_assign(directory, std::move(counters));
   }
   for (const auto& [name, text] : files) {
     const std::string path = directory + "/" + name;
@@ -377,6 +330,44 @@ Status SysfsTree::WritePort(Nic* nic, uint32_t port, const std::string& director
     if (before == text) continue;
     SLUICE_RETURN_IF_ERROR(Write(path, text));
     before = text;
+  }
+  return Status::Ok();
+}
+
+Status SysfsTree::RefreshCounters(Fabric* fabric, const LinkEnd& end, bool now, PortFiles* files,
+                                  const std::string& directory) {
+  const auto is_end = [&](const LinkEnd& other) {
+    return !other.is_switch && other.node == end.node && other.nic == end.nic && other.port == end.port;
+  };
+  const std::vector<LinkSpec>& links = fabric->topology().links;
+  for (uint32_t i = 0; i < links.size() && files->uplink == UINT32_MAX; ++i) {
+    if (is_end(links[i].a)) files->uplink = 2 * i;
+    if (is_end(links[i].b)) files->uplink = 2 * i + 1;
+  }
+  PortCounters counters = *fabric->nic(end.node, end.nic)->counters(end.port + 1);
+  counters.transmit_wait = fabric->truth().link(files->uplink).transmit_wait;
+  if (now) {
+    files->view.RefreshNow(fabric->Now(), counters);
+  } else if (!files->view.Refresh(fabric->Now(), counters)) {
+    return Status::Ok();
+  }
+  return WriteCounters(files, directory);
+}
+
+Status SysfsTree::WriteCounters(PortFiles* files, const std::string& directory) {
+  std::vector<uint64_t>& written = files->written;
+  const bool first = written.empty();
+  written.resize(files->view.port().size() + files->view.hardware().size());
+  size_t index = 0;
+  for (const char* group : {"counters/", "hw_counters/"}) {
+    const auto values = group[0] == 'c' ? files->view.port() : files->view.hardware();
+    for (const PortCounterView::Value& value : values) {
+      uint64_t& before = written[index++];
+      if (!first && before == value.value) continue;
+      SLUICE_RETURN_IF_ERROR(
+          Write(directory + "/" + group + value.name, Format("%" PRIu64 "\n", value.value)));
+      before = value.value;
+    }
   }
   return Status::Ok();
 }

@@ -1,6 +1,4 @@
 // Completion queues: entries lie in memory of this process, so polling an empty queue is two loads.
-#include <sched.h>
-
 #include <cerrno>
 #include <cstring>
 
@@ -8,8 +6,6 @@
 
 namespace sluice::soft {
 namespace {
-
-constexpr uint32_t kPollsPerYield = 64;
 
 // What a program reads from a field that verbs leaves undefined.
 constexpr unsigned char kPoison = 0xa5;
@@ -43,7 +39,7 @@ bool TakeOne(Cq* cq, Cqe* entry) {
   if (head == cq->tail.load(std::memory_order_acquire)) return false;
   *entry = cq->entries[head & (cq->entries.size() - 1)];
   cq->head.store(head + 1, std::memory_order_release);
-  cq->context->session->completions_taken(cq->handle).store(++cq->taken, std::memory_order_release);
+  cq->taken_seen->store(++cq->taken, std::memory_order_release);
   FreePlace(*entry);
   return true;
 }
@@ -77,14 +73,12 @@ void FillWc(const Cqe& entry, ibv_wc* wc) {
   if ((entry.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV)) != 0) wc->imm_data = entry.imm_data;
 }
 
-// Looks for work that the fabric process has for this program. A thread that polls in vain lets others run
-// now and then: on a machine with few processors it waits for one of them.
+// Looks for work that the fabric has for this program.
 bool StaysEmpty(Cq* cq) {
   if (!Empty(cq)) return false;
   cq->context->session->Progress();
   if (!Empty(cq)) return false;
-  thread_local uint32_t vain_polls = 0;
-  if (++vain_polls % kPollsPerYield == 0) sched_yield();
+  cq->context->session->PolledInVain();
   return true;
 }
 
@@ -96,6 +90,7 @@ int PollCq(ibv_cq* queue, int count, ibv_wc* wc) {
   Cqe entry;
   while (taken < count && TakeOne(cq, &entry)) FillWc(entry, &wc[taken++]);
   pthread_mutex_unlock(&cq->mutex);
+  cq->context->session->TookCompletions(static_cast<uint32_t>(taken));
   return taken;
 }
 
@@ -113,6 +108,7 @@ int ReqNotifyCq(ibv_cq* queue, int solicited_only) {
 // ---- extended polling
 
 void Show(Cq* cq) {
+  cq->context->session->TookCompletions(1);
   cq->cq.wr_id = cq->current.wr_id;
   cq->cq.status = cq->current.status;
 }
@@ -194,7 +190,8 @@ Cq* Create(ibv_context* context, uint32_t cqe, void* cq_context, ibv_comp_channe
     if (cq->handle != 0) session.completion_queues().Remove(cq->handle);
     return Fail<Cq*>(ENOMEM);
   }
-  session.completions_taken(cq->handle).store(0, std::memory_order_release);
+  cq->taken_seen = session.TakenCounter(cq.get());
+  cq->taken_seen->store(0, std::memory_order_release);
   CallArguments arguments;
   arguments.number = cqe;
   arguments.index = cq->handle;
@@ -288,7 +285,7 @@ void ForgetQueuePair(Cq* cq, const Qp* qp) {
   }
   cq->taken += kept - head;
   cq->head.store(kept, std::memory_order_release);
-  cq->context->session->completions_taken(cq->handle).store(cq->taken, std::memory_order_release);
+  cq->taken_seen->store(cq->taken, std::memory_order_release);
   pthread_mutex_unlock(&cq->mutex);
 }
 

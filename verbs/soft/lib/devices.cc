@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "verbs/soft/ipc/socket.h"
 #include "verbs/soft/lib/objects.h"
 
 #undef ibv_query_port
@@ -15,12 +16,6 @@
 
 namespace sluice::soft {
 namespace {
-
-// Where this process's host has its sysfs tree; "/sys" before the first device list.
-std::string& SysfsRoot() {
-  static auto* root = new std::string("/sys");
-  return *root;
-}
 
 void Unref(Device* device) {
   if (device->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete device;
@@ -155,7 +150,6 @@ ibv_device** ibv_get_device_list(int* count) {
     Complain(session.status().message());
     return Fail(EIO);
   }
-  SysfsRoot() = (*session)->welcome().sysfs_root;
   const uint32_t devices = (*session)->welcome().device_count;
   auto** list = static_cast<ibv_device**>(calloc(devices + 1, sizeof(ibv_device*)));
   if (list == nullptr) return Fail(ENOMEM);
@@ -304,7 +298,7 @@ int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
 }
 
 const char* ibv_get_sysfs_path() {
-  return SysfsRoot().c_str();
+  return Session::SysfsRoot();
 }
 
 // Returns the length without the final newline, -1 with errno.

@@ -41,8 +41,9 @@ bool MappingsAllow(uintptr_t begin, uintptr_t end, bool write) {
   return begin >= end;
 }
 
-// What pinning does: every page is present, readable and, if asked for, writable. 0 or EFAULT.
-int CheckPages(uintptr_t address, size_t length, bool write) {
+// What pinning does: every page is present, readable and, if asked for, writable. 0 or EFAULT. Without `pin`
+// pages that were never touched stay the shared page of zeros.
+int CheckPages(uintptr_t address, size_t length, bool write, bool pin) {
   if (length == 0) return 0;
   if (address + length < address) return EFAULT;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -51,7 +52,7 @@ int CheckPages(uintptr_t address, size_t length, bool write) {
   int result = 0;
   do {
     result = madvise(reinterpret_cast<void*>(begin), end - begin,
-                     write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+                     write && pin ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
   if (result == 0) return 0;
   // EINVAL: an old kernel, or a mapping of device memory, which has no pages to populate.
@@ -64,8 +65,10 @@ ibv_mr* Register(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsign
   if ((access & kRemoteChanges) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return Fail(EINVAL);
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return Fail(EOPNOTSUPP);
   const bool write = (access & (IBV_ACCESS_LOCAL_WRITE | kRemoteChanges)) != 0;
-  if (const int error = CheckPages(reinterpret_cast<uintptr_t>(address), length, write)) return Fail(error);
   Context* context = Own(pd->context);
+  const bool pin = context->session->pins_memory();
+  if (const int error = CheckPages(reinterpret_cast<uintptr_t>(address), length, write, pin))
+    return Fail(error);
   CallArguments arguments;
   arguments.id = pd->handle;
   arguments.address = reinterpret_cast<uint64_t>(address);

@@ -106,7 +106,9 @@ struct Cq {
   alignas(64) std::atomic<uint64_t> tail{0};
   alignas(64) std::atomic<uint64_t> head{0};
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-  uint64_t taken = 0;  // with the entries that a destroyed queue pair took along
+  uint64_t taken = 0;                           // with the entries that a destroyed queue pair took along
+  std::atomic<uint64_t>* taken_seen = nullptr;  // the same for the fabric
+  std::atomic<uint64_t> taken_here{0};          // where a fabric in this address space looks
 
   enum Armed : int { kNo, kSolicited, kAny };
   std::atomic<int> armed{kNo};

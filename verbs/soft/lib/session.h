@@ -1,29 +1,27 @@
-// The connection of this process with its fabric process: shared rings, the payload pool and the service
-// thread that executes the fabric's commands (copies, completions, events, answers) in their order.
+// What stands between the verbs objects of this library and the NICs that execute their work. Two libraries
+// are made of the same objects: in real time a session is a connection with the fabric process
+// (ring_session.h), in virtual time it is one simulated process over a fabric in the same address space
+// (verbs/soft/virtual).
 //
 //   Result<std::shared_ptr<Session>> session = Session::Get();
 //   CallArguments a;  a.id = pd;
 //   int error = (*session)->Invoke(Call::kDeallocPd, nic, &a);
 //
-// One session serves a process; it ends when nothing refers to it any more. When the fabric process dies
-// every call returns EIO, queue pairs flush and every context gets IBV_EVENT_DEVICE_FATAL.
+// What the fabric answers (completions, events) reaches the objects through the Deliver functions here. When
+// the fabric is gone every call returns EIO, queue pairs flush and every context gets IBV_EVENT_DEVICE_FATAL.
 //
-// Thread rule: any thread. A child made by fork has no session and gets its own.
+// Thread rule: any thread.
 #pragma once
-
-#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
 #include "verbs/soft/ipc/protocol.h"
-#include "verbs/soft/ipc/socket.h"
 
 namespace sluice::soft {
 
@@ -65,40 +63,43 @@ class HandleTable {
   std::mutex mutex_;
 };
 
-class Session : public std::enable_shared_from_this<Session> {
+class Session {
  public:
-  // The session of this process; connects, and starts the fabric process if there is none.
+  // The session of the process that calls; made on first use.
   static Result<std::shared_ptr<Session>> Get();
-  ~Session();
+  // What stands for /sys in the process that calls; "/sys" while it has no session.
+  static const char* SysfsRoot();
+
+  virtual ~Session() = default;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   const WelcomeMessage& welcome() const { return welcome_; }
   bool dead() const { return dead_.load(std::memory_order_acquire); }
 
-  // Sends the call, waits for the answer and returns its errno value; `arguments` is in and out.
-  int Invoke(Call call, uint32_t nic, CallArguments* arguments);
+  // Executes the call and returns its errno value; `arguments` is in and out.
+  virtual int Invoke(Call call, uint32_t nic, CallArguments* arguments) = 0;
 
-  // Posting: lock, Reserve as often as needed, Publish, unlock. Reserve waits for space; nullptr when the
-  // fabric process is dead.
-  void LockRequests() { pthread_mutex_lock(&request_mutex_); }
-  void UnlockRequests() { pthread_mutex_unlock(&request_mutex_); }
-  RecordHeader* ReserveRequest(uint16_t type, size_t bytes);
-  void PublishRequests();
+  // Posting: lock, Reserve as often as needed, Publish, unlock. Reserve may wait for space; nullptr when the
+  // fabric is gone. A record is filled in before the next call of Reserve or Publish.
+  virtual void LockRequests() = 0;
+  virtual void UnlockRequests() = 0;
+  virtual RecordHeader* ReserveRequest(uint16_t type, size_t bytes) = 0;
+  virtual void PublishRequests() = 0;
 
-  // Called by a thread that polls an empty completion queue: executes waiting commands if no other thread
-  // does.
-  void Progress() {
-    header_->last_poll_cycles.store(CycleCount(), std::memory_order_relaxed);
-    const RingHeader& ring = header_->commands;
-    if (ring.tail.load(std::memory_order_relaxed) == ring.head.load(std::memory_order_relaxed)) return;
-    ProgressSlow();
-  }
+  // Called by a thread that polls an empty completion queue, before its last look.
+  virtual void Progress() = 0;
+  // Called when the queue was empty after all.
+  virtual void PolledInVain() = 0;
+  // Entries that the program has just taken from a completion queue.
+  virtual void TookCompletions(uint32_t count) = 0;
+  // Where the number of entries taken from `cq` is kept for the fabric to see.
+  virtual std::atomic<uint64_t>* TakenCounter(Cq* cq) = 0;
+  // Whether registering memory brings its pages in, as pinning does. Otherwise they come on use.
+  virtual bool pins_memory() const = 0;
   // Serialises those who add entries to completion queues.
-  void LockCommands() { pthread_mutex_lock(&command_mutex_); }
-  void UnlockCommands() { pthread_mutex_unlock(&command_mutex_); }
-
-  std::atomic<uint64_t>& completions_taken(uint32_t slot) { return header_->completions_taken[slot]; }
+  virtual void LockCommands() = 0;
+  virtual void UnlockCommands() = 0;
 
   HandleTable<Qp>& queue_pairs() { return queue_pairs_; }
   HandleTable<Srq>& shared_receive_queues() { return shared_receive_queues_; }
@@ -109,50 +110,16 @@ class Session : public std::enable_shared_from_this<Session> {
   template <typename Visit>
   void ForEachContext(int nic, Visit visit);
 
- private:
-  struct PendingCall;
-
+ protected:
   Session() = default;
-  Status Connect();
-  Status ShareMemory();
-  Status Introduce(int socket);
-  Status StartServiceThread();
-  static void* ServiceMain(void* self);
-  void Serve();
-  void ProgressSlow();
-  // Executes up to `limit` commands; the command mutex is held. Returns how many.
-  int ExecuteCommands(int limit);
-  void Execute(RecordHeader* record, bool* wake_fabric);
-  // Wakes the fabric process if it sleeps, after what it waits for is done.
-  void TellFabric();
+  // Under the lock of commands.
   void DeliverCompletion(const CompletionCommand& command);
   void DeliverEvent(const EventCommand& command);
-  void FabricDied();
-  void Wake(int eventfd) const;
 
-  UniqueFd socket_, memory_, wake_library_, wake_fabric_;
-  SessionHeader* header_ = nullptr;
-  std::byte* pool_ = nullptr;
   WelcomeMessage welcome_{};
-  pid_t owner_ = 0;
-
-  pthread_mutex_t request_mutex_ = PTHREAD_MUTEX_INITIALIZER;
-  RingProducer requests_;
-  // Tells race detectors what the fabric process guarantees: what was written before a post is seen by the
-  // commands that follow from it.
-  std::atomic<uint64_t> posted_{0};
-
-  pthread_mutex_t command_mutex_ = PTHREAD_MUTEX_INITIALIZER;
-  RingConsumer commands_;
-
-  std::mutex calls_mutex_;
-  std::unordered_set<PendingCall*> calls_;
-
-  pthread_t service_{};
-  bool service_runs_ = false;
-  std::atomic<bool> closing_{false};
   std::atomic<bool> dead_{false};
 
+ private:
   HandleTable<Qp> queue_pairs_;
   HandleTable<Srq> shared_receive_queues_;
   HandleTable<Cq> completion_queues_;

@@ -90,6 +90,7 @@ struct FabricCore {
   std::map<ProcessId, Process> processes;  // ordered: events reach them in a fixed order
   std::vector<NicImpl*> nic_of_endpoint;
   std::vector<MemoryRange> ranges;  // scratch, for one ProcessMemory::Gather
+  FlowHashKind flow_hash = FlowHashKind::kCrc32;
   uint32_t next_object = 1;  // PDs, CQs, SRQs: one number space, so that a handle is never taken for another
 
   std::function<Status(uint32_t link, bool up)> set_link_up;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "verbs/soft/model/core.h"
+#include "verbs/soft/model/faults_plan.h"
 #include "verbs/soft/model/network.h"
 #include "verbs/soft/model/nic_impl.h"
 #include "verbs/soft/model/topology_check.h"
@@ -18,13 +19,15 @@ class FabricImpl final : public Fabric, public EventTarget {
  public:
   FabricImpl(Topology topology, PayloadPool* pool)
       : topology_(std::move(topology)), core_(pool), network_(&core_.network) {
+    core_.flow_hash = topology_.routing.hash;
     uint32_t ordinal = 0;
     uint32_t endpoint = 0;
     for (uint32_t host = 0; host < topology_.hosts.size(); ++host) {
       hosts_.emplace_back();
       for (uint32_t index = 0; index < topology_.hosts[host].nics.size(); ++index) {
         const NicSpec& spec = topology_.hosts[host].nics[index];
-        auto nic = std::make_unique<NicImpl>(&core_, host, index, ordinal++, endpoint, spec);
+        auto nic =
+            std::make_unique<NicImpl>(&core_, host, index, ordinal++, endpoint, spec, topology_.nic_settings);
         for (uint32_t port = 1; port <= nic->port_count(); ++port) {
           attachments_.push_back({nic->port(port)->wire(), nic->port(port)});
         }
@@ -42,6 +45,15 @@ class FabricImpl final : public Fabric, public EventTarget {
       }
     }
     core_.set_link_up = [this](uint32_t link, bool up) { return SetLinkUp(link, up); };
+  }
+  // The faults of the topology.
+  Status StartFaults() {
+    if (topology_.faults.empty()) return {};
+    Result<std::unique_ptr<FaultPlan>> plan = FaultPlan::Make(topology_, topology_.faults, topology_.seed);
+    if (!plan.ok()) return plan.status();
+    fault_plan_ = std::move(*plan);
+    fault_plan_->Start(&fault_target_);
+    return {};
   }
 
   Picos Now() const override { return core_.Now(); }
@@ -98,8 +110,21 @@ class FabricImpl final : public Fabric, public EventTarget {
     if (core_.dma.Close(id, &record)) record.nic->OnDma(record, ok, value);
   }
 
-  void SetFaultHook(FaultHook hook) override { core_.network.fault_hook = std::move(hook); }
+  void SetFaultHook(FaultHook hook) override {
+    callers_hook_ = std::move(hook);
+    CombineHooks();
+  }
   Status SetLinkUp(uint32_t link, bool up) override;
+  Status SetLinkRate(uint32_t link, uint64_t rate_bps) override;
+  Status SetReceiverStalled(uint32_t endpoint, bool stalled) override;
+  Status ResetSwitch(uint32_t switch_index) override;
+  void PauseHost(uint32_t host, Picos until) override {
+    if (host < hosts_.size()) hosts_[host].paused_until = std::max(hosts_[host].paused_until, until);
+  }
+  Picos HostPausedUntil(uint32_t host) const override {
+    return host < hosts_.size() ? hosts_[host].paused_until : 0;
+  }
+  NetworkTruth& truth() override { return network_; }
   FabricStatistics statistics() const override {
     FabricStatistics statistics = core_.network.statistics;
     statistics.events = core_.network.scheduler.events();
@@ -111,8 +136,31 @@ class FabricImpl final : public Fabric, public EventTarget {
   struct Host {
     std::vector<std::unique_ptr<NicImpl>> nics;
     uint32_t processes = 0;
+    Picos paused_until = 0;
     std::string name;  // on demand: what the processes on it call it
   };
+
+  // The topology's own faults, beside the hook of the caller.
+  struct OwnFaults final : public FabricFaultTarget {
+    explicit OwnFaults(FabricImpl* owner) : FabricFaultTarget(owner), impl(owner) {}
+    void SetFaultHook(FaultHook hook) override {
+      impl->planned_hook_ = std::move(hook);
+      impl->CombineHooks();
+    }
+    FabricImpl* impl;
+  };
+  void CombineHooks() {
+    FaultHook& hook = core_.network.fault_hook;
+    if (!callers_hook_ || !planned_hook_) {
+      hook = callers_hook_ ? callers_hook_ : planned_hook_;
+      return;
+    }
+    hook = [this](const PacketView& view) {
+      const PacketFate fate = callers_hook_(view);
+      return fate == PacketFate::kDeliver ? planned_hook_(view) : fate;
+    };
+  }
+  Status CheckLink(uint32_t link) const;
 
   // Payloads in packets return to the pool, queue pairs unhook from ports: the order of destruction matters.
   Topology topology_;
@@ -123,6 +171,10 @@ class FabricImpl final : public Fabric, public EventTarget {
   std::vector<std::function<void()>> calls_;
   std::vector<uint32_t> free_calls_;
   ProcessId next_process_ = 1;
+  FaultHook callers_hook_;
+  FaultHook planned_hook_;
+  OwnFaults fault_target_{this};
+  std::unique_ptr<FaultPlan> fault_plan_;
 };
 
 Result<uint32_t> FabricImpl::AcquireHost(std::string_view name) {
@@ -152,11 +204,43 @@ Result<uint32_t> FabricImpl::AcquireHost(std::string_view name) {
                          " hosts have processes; give a topology with more hosts, or name a host to share");
 }
 
-Status FabricImpl::SetLinkUp(uint32_t link, bool up) {
-  if (link >= topology_.links.size()) {
-    return InvalidArgument("software fabric: no link " + std::to_string(link) + "; the topology has " +
-                           std::to_string(topology_.links.size()));
+Status FabricImpl::CheckLink(uint32_t link) const {
+  if (link < topology_.links.size()) return {};
+  return InvalidArgument("software fabric: no link " + std::to_string(link) + "; the topology has " +
+                         std::to_string(topology_.links.size()));
+}
+
+Status FabricImpl::SetLinkRate(uint32_t link, uint64_t rate_bps) {
+  SLUICE_RETURN_IF_ERROR(CheckLink(link));
+  if (rate_bps == 0) {
+    return InvalidArgument("software fabric: rate 0 for link " + std::to_string(link) +
+                           "; take it down instead");
   }
+  network_.SetLinkRate(link, rate_bps);
+  return {};
+}
+
+Status FabricImpl::SetReceiverStalled(uint32_t endpoint, bool stalled) {
+  if (endpoint >= core_.nic_of_endpoint.size()) {
+    return InvalidArgument("software fabric: no NIC port number " + std::to_string(endpoint) +
+                           "; the topology has " + std::to_string(core_.nic_of_endpoint.size()));
+  }
+  NicImpl* nic = core_.nic_of_endpoint[endpoint];
+  nic->port(endpoint - nic->port(1)->endpoint() + 1)->SetStalled(stalled);
+  return {};
+}
+
+Status FabricImpl::ResetSwitch(uint32_t switch_index) {
+  if (switch_index >= topology_.switches.size()) {
+    return InvalidArgument("software fabric: no switch " + std::to_string(switch_index) +
+                           "; the topology has " + std::to_string(topology_.switches.size()));
+  }
+  network_.ResetSwitch(switch_index);
+  return {};
+}
+
+Status FabricImpl::SetLinkUp(uint32_t link, bool up) {
+  SLUICE_RETURN_IF_ERROR(CheckLink(link));
   network_.SetLinkUp(link, up);
   for (const LinkEnd* end : {&topology_.links[link].a, &topology_.links[link].b}) {
     if (!end->is_switch) hosts_[end->node].nics[end->nic]->LinkChanged(end->port + 1, up);
@@ -168,7 +252,9 @@ Status FabricImpl::SetLinkUp(uint32_t link, bool up) {
 
 Result<std::unique_ptr<Fabric>> Fabric::Create(Topology topology, PayloadPool* pool) {
   SLUICE_RETURN_IF_ERROR(CheckTopology(topology));
-  return std::unique_ptr<Fabric>(std::make_unique<FabricImpl>(std::move(topology), pool));
+  auto fabric = std::make_unique<FabricImpl>(std::move(topology), pool);
+  SLUICE_RETURN_IF_ERROR(fabric->StartFaults());
+  return std::unique_ptr<Fabric>(std::move(fabric));
 }
 
 }  // namespace sluice::soft

@@ -52,6 +52,8 @@ struct FabricStatistics {
   uint64_t dma_pending = 0;
 };
 
+class NetworkTruth;
+
 class Fabric {
  public:
   // `pool` must outlive the fabric.
@@ -84,9 +86,18 @@ class Fabric {
   virtual void DmaDone(DmaId id, bool ok, uint64_t value) = 0;
 
   // Faults.
-  virtual void SetFaultHook(FaultHook hook) = 0;         // empty: none
+  virtual void SetFaultHook(FaultHook hook) = 0;  // empty: none. Comes before the topology's own faults
   virtual Status SetLinkUp(uint32_t link, bool up) = 0;  // index in Topology::links; both directions
+  virtual Status SetLinkRate(uint32_t link,
+                             uint64_t rate_bps) = 0;  // both directions, from the next packet on
+  virtual Status SetReceiverStalled(uint32_t endpoint, bool stalled) = 0;  // the NIC port takes nothing more
+  virtual Status ResetSwitch(uint32_t switch_index) = 0;                   // its queues are lost
+  // A book for the drivers: no process of the host runs before this time.
+  virtual void PauseHost(uint32_t host, Picos until) = 0;
+  virtual Picos HostPausedUntil(uint32_t host) const = 0;
   virtual FabricStatistics statistics() const = 0;
+  // What happened inside the network, for tests and scenarios.
+  virtual NetworkTruth& truth() = 0;
 };
 
 }  // namespace sluice::soft

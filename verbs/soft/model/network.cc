@@ -1,136 +1,223 @@
 #include "verbs/soft/model/network.h"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "verbs/soft/model/topology_check.h"
 
 namespace sluice::soft {
 namespace {
 
-constexpr uint32_t kNone = UINT32_MAX;
+constexpr uint64_t kMaxPacketBytes = 4096 + 66 + 20;
 
-// Spreads flows over candidates; every switch draws differently, or a second tier would only see one
-// candidate used.
-uint32_t FlowHash(uint32_t flow, uint32_t node) {
-  uint64_t hash = (uint64_t{node} << 32 | flow) * 0x9E3779B97F4A7C15ULL;
-  hash ^= hash >> 32;
-  hash *= 0xD6E8FEB86659FD93ULL;
-  return static_cast<uint32_t>(hash >> 32);
+LinkLayer LayerOf(const Topology& topology, const LinkSpec& link) {
+  for (const LinkEnd* end : {&link.a, &link.b}) {
+    if (!end->is_switch) return topology.hosts[end->node].nics[end->nic].ports[end->port].link_layer;
+  }
+  return topology.hosts[0].nics[0].ports[0].link_layer;
+}
+
+uint32_t CreditBlocks(const SwitchSettings& settings, const LinkSpec& link) {
+  if (settings.vl_buffer_bytes != 0) return static_cast<uint32_t>(settings.vl_buffer_bytes / kCreditBytes);
+  const auto loop = static_cast<uint64_t>(2 * link.delay + settings.credit_processing);
+  const auto in_flight = static_cast<unsigned __int128>(loop) * link.rate_bps / 8 /
+                         static_cast<uint64_t>(kPicosPerSecond);
+  // A packet holds its place while it comes in and while it goes out; a third, because only whole packets fit.
+  return CreditsOf(static_cast<uint32_t>(static_cast<uint64_t>(in_flight) + 3 * kMaxPacketBytes));
 }
 
 }  // namespace
 
-Packet* Switch::Port::NextPacket() {
-  return queue.empty() ? nullptr : queue.Pop();
-}
-
-void Switch::Receive(Packet* packet) {
-  const uint32_t out = network_->Route(index_, *packet);
-  if (out == kNone) {
-    ++network_->context_->statistics.dropped_packets;
-    network_->context_->packets.Delete(packet);
-    return;
-  }
-  Port& port = *ports_[out];
-  port.queue.Push(packet);
-  port.transmitter->Kick();
-}
-
 void Network::Build(const Topology& topology, std::vector<Attachment>* attachments) {
-  const EndpointIndex endpoints(topology);
-  edges_.resize(attachments->size());
-  neighbours_.resize(topology.switches.size());
+  topology_ = &topology;
+  adaptive_ = topology.routing.mode == RoutingMode::kAdaptive;
+  const bool lossless = topology.switch_settings.queue == QueueMode::kLossless;
   for (uint32_t i = 0; i < topology.switches.size(); ++i) {
-    switches_.push_back(std::make_unique<Switch>());
-    switches_.back()->network_ = this;
-    switches_.back()->index_ = i;
+    switches_.push_back(
+        std::make_unique<Switch>(context_, this, i, &topology.switch_settings, topology.routing.seed));
   }
-  const auto source_of = [&](const LinkEnd& end) -> PacketSource* {
-    if (!end.is_switch) return (*attachments)[endpoints.Find(end)].source;
-    auto& ports = switches_[end.node]->ports_;
-    if (ports.size() <= end.port) ports.resize(end.port + 1);
-    if (ports[end.port] == nullptr) ports[end.port] = std::make_unique<Switch::Port>();
-    return ports[end.port].get();
-  };
-  const auto sink_of = [&](const LinkEnd& end) -> PacketSink* {
-    if (!end.is_switch) return (*attachments)[endpoints.Find(end)].sink;
-    return switches_[end.node].get();
+  const EndpointIndex endpoints(topology);
+  for (const LinkSpec& link : topology.links) {
+    const bool infiniband = LayerOf(topology, link) == LinkLayer::kInfiniBand;
+    for (const LinkEnd* end : {&link.a, &link.b}) {
+      if (end->is_switch) switches_[end->node]->AddPort(end->port, infiniband, infiniband && lossless);
+    }
+  }
+  const auto port_at = [&](const LinkEnd& end) {
+    return end.is_switch ? switches_[end.node]->port(end.port) : nullptr;
   };
   for (uint32_t i = 0; i < topology.links.size(); ++i) {
     const LinkSpec& link = topology.links[i];
     const LinkEnd* ends[2] = {&link.a, &link.b};
-    for (int direction = 0; direction < 2; ++direction) {
+    for (uint32_t direction = 0; direction < 2; ++direction) {
       const LinkEnd& from = *ends[direction];
       const LinkEnd& to = *ends[1 - direction];
-      transmitters_.push_back(std::make_unique<Transmitter>(context_, i * 2 + direction, link.rate_bps,
-                                                            link.delay, source_of(from), sink_of(to)));
-      Transmitter* transmitter = transmitters_.back().get();
-      if (from.is_switch) {
-        switches_[from.node]->ports_[from.port]->transmitter = transmitter;
-        if (to.is_switch) neighbours_[from.node].push_back({to.node, from.port});
-      } else {
-        const uint32_t endpoint = endpoints.Find(from);
-        (*attachments)[endpoint].uplink = transmitter;
-        (*attachments)[endpoint].link = i;
-        transmitter->set_from_host(true);
-        if (to.is_switch) edges_[endpoint] = {to.node, to.port};
-      }
+      Wiring wiring;
+      wiring.from = port_at(from);
+      wiring.to = port_at(to);
+      PacketSource* source = wiring.from;
+      if (source == nullptr) source = (*attachments)[endpoints.Find(from)].source;
+      PacketSink* sink = wiring.to;
+      if (sink == nullptr) sink = (*attachments)[endpoints.Find(to)].sink;
+      transmitters_.push_back(std::make_unique<Transmitter>(context_, 2 * i + direction, link.rate_bps,
+                                                            link.delay, source, sink));
+      wiring.gate = source->gate();
+      wiring_.push_back(wiring);
+    }
+    for (uint32_t direction = 0; direction < 2; ++direction) {
+      const LinkEnd& end = *ends[direction];
+      ConnectEnds(2 * i + direction, link, end.is_switch ? nullptr : &(*attachments)[endpoints.Find(end)]);
     }
   }
-  AddRoutes();
+  for (const auto& node : switches_) node->Configure();
+  link_up_.assign(topology.links.size(), true);
+  routes_ = std::make_unique<RouteTable>(&topology, &topology.routing);
+  routes_->Compute(link_up_);
 }
 
-void Network::AddRoutes() {
-  const uint32_t count = static_cast<uint32_t>(switches_.size());
-  routes_.assign(size_t{count} * count, kNone);
-  std::vector<bool> is_edge(count);
-  for (const Edge& edge : edges_) {
-    if (edge.node != kNone) is_edge[edge.node] = true;
+void Network::ConnectEnds(uint32_t directed_link, const LinkSpec& link, Attachment* attachment) {
+  const Wiring& wiring = wiring_[directed_link];
+  Transmitter* transmitter = transmitters_[directed_link].get();
+  SendGate* far_gate = wiring_[directed_link ^ 1].gate;
+  const bool infiniband = LayerOf(*topology_, link) == LinkLayer::kInfiniBand;
+  const bool credits = infiniband && topology_->switch_settings.queue == QueueMode::kLossless;
+  if (wiring.gate != nullptr) {
+    wiring.gate->set_transmitter(transmitter);
+    if (credits) wiring.gate->UseCredits(CreditBlocks(topology_->switch_settings, link));
   }
-  std::map<std::vector<uint32_t>, uint32_t> known;
-  std::vector<uint32_t> distance(count);
-  std::vector<uint32_t> order;
-  for (uint32_t target = 0; target < count; ++target) {
-    if (!is_edge[target]) continue;
-    std::fill(distance.begin(), distance.end(), kNone);
-    distance[target] = 0;
-    order.assign(1, target);
-    for (size_t i = 0; i < order.size(); ++i) {
-      for (const Neighbour& next : neighbours_[order[i]]) {
-        if (distance[next.node] != kNone) continue;
-        distance[next.node] = distance[order[i]] + 1;
-        order.push_back(next.node);
-      }
-    }
-    for (const uint32_t node : order) {
-      if (node == target) continue;
-      std::vector<uint32_t> ports;
-      for (const Neighbour& next : neighbours_[node]) {
-        if (distance[next.node] + 1 == distance[node]) ports.push_back(next.port);
-      }
-      const auto [entry, added] = known.emplace(ports, static_cast<uint32_t>(candidates_.size()));
-      if (added) candidates_.push_back(ports);
-      routes_[size_t{node} * count + target] = entry->second;
-    }
+  if (wiring.from != nullptr) {
+    wiring.from->Connect(transmitter, far_gate);
+    return;
   }
+  attachment->uplink = transmitter;
+  attachment->link = directed_link / 2;
+  transmitter->set_from_host(true);
+  attachment->sink->OnConnected({transmitter, far_gate, &topology_->switch_settings, infiniband, credits});
 }
 
-uint32_t Network::Route(uint32_t node, const Packet& packet) const {
-  if (packet.destination >= edges_.size()) return kNone;
-  const Edge& edge = edges_[packet.destination];
-  if (edge.node == node) return edge.port;
-  if (edge.node == kNone) return kNone;
-  const uint32_t list = routes_[size_t{node} * switches_.size() + edge.node];
-  if (list == kNone) return kNone;
-  const std::vector<uint32_t>& ports = candidates_[list];
-  if (ports.size() == 1) return ports[0];
-  return ports[FlowHash(packet.flow, node) % ports.size()];
+uint32_t Network::ShortestQueue(const Switch& node, std::span<const uint32_t> candidates,
+                                uint32_t flow) const {
+  // Where to begin is the flow's draw, so that equal queues share.
+  size_t best = routes_->Draw(node.index(), flow, candidates.size());
+  uint64_t least = UINT64_MAX;
+  for (size_t i = 0, at = best; i < candidates.size(); ++i, at = at + 1 < candidates.size() ? at + 1 : 0) {
+    const SwitchPort& port = *node.port(candidates[at]);
+    uint64_t bytes = port.total_bytes();
+    // The packet on the link counts as well, or empty queues would look alike whatever they send.
+    if (port.transmitter()->busy_until() > context_->scheduler.Now()) ++bytes;
+    if (bytes >= least) continue;
+    least = bytes;
+    best = at;
+  }
+  return candidates[best];
+}
+
+uint32_t Network::Route(const Switch& node, const Packet& packet) const {
+  if (routes_->has_static()) {
+    const uint32_t port = routes_->Static(node.index(), packet.flow);
+    if (port != RouteTable::kNone) return port;
+  }
+  const std::span<const uint32_t> candidates = routes_->Candidates(node.index(), packet.destination);
+  if (candidates.size() == 1) return candidates[0];
+  if (candidates.empty()) return RouteTable::kNone;
+  if (adaptive_) return ShortestQueue(node, candidates, packet.flow);
+  return candidates[routes_->Draw(node.index(), packet.flow, candidates.size())];
 }
 
 void Network::SetLinkUp(uint32_t link, bool up) {
-  transmitters_[size_t{link} * 2]->SetUp(up);
-  transmitters_[size_t{link} * 2 + 1]->SetUp(up);
+  if (link_up_[link] == up) return;
+  link_up_[link] = up;
+  for (uint32_t directed = 2 * link; directed < 2 * link + 2; ++directed) {
+    transmitters_[directed]->SetUp(up);
+    const Wiring& wiring = wiring_[directed];
+    if (wiring.gate != nullptr && !up) wiring.gate->ClearPauses();
+    if (wiring.from != nullptr && up) wiring.from->pauses().Repeat();
+  }
+  if (reroute_event_) return;
+  reroute_event_ = true;
+  context_->scheduler.At(context_->scheduler.Now() + topology_->routing.reroute_delay, this, kReroute);
+}
+
+void Network::SetLinkRate(uint32_t link, uint64_t rate_bps) {
+  transmitters_[2 * link]->set_rate_bps(rate_bps);
+  transmitters_[2 * link + 1]->set_rate_bps(rate_bps);
+}
+
+void Network::Sample(Picos interval, std::function<void(Picos)> call) {
+  sample_interval_ = interval;
+  sample_ = std::move(call);
+  context_->scheduler.At(context_->scheduler.Now() + interval, this, kSample);
+}
+
+void Network::OnEvent(uint32_t kind, uint64_t) {
+  if (kind == kReroute) {
+    reroute_event_ = false;
+    routes_->Compute(link_up_);
+    return;
+  }
+  sample_(context_->scheduler.Now());
+  if (context_->scheduler.NextTime() == kNever) return;
+  context_->scheduler.At(context_->scheduler.Now() + sample_interval_, this, kSample);
+}
+
+LinkTruth Network::link(uint32_t directed_link) const {
+  LinkTruth truth = transmitters_[directed_link]->truth();
+  if (wiring_[directed_link].gate != nullptr) wiring_[directed_link].gate->AddRunning(&truth);
+  return truth;
+}
+
+QueueTruth Network::queue(uint32_t switch_index, uint32_t port, uint32_t lane) const {
+  QueueTruth truth;
+  truth.switch_index = switch_index;
+  truth.port = port;
+  truth.lane = lane;
+  const SwitchPort* found = switches_[switch_index]->port(port);
+  if (found == nullptr) return truth;
+  const LaneQueue& queue = found->queue(lane);
+  const Picos now = context_->scheduler.Now();
+  truth.directed_link = found->transmitter()->id();
+  truth.bytes = queue.bytes;
+  truth.peak_bytes = queue.peak_bytes;
+  const double integral =
+      queue.byte_picos + static_cast<double>(queue.bytes) * static_cast<double>(now - queue.changed_at);
+  truth.mean_bytes = now == 0 ? 0 : integral / static_cast<double>(now);
+  truth.packets = queue.joined;
+  truth.drops = queue.drops;
+  truth.ecn_marks = queue.ecn_marks;
+  truth.trims = queue.trims;
+  return truth;
+}
+
+IngressTruth Network::ingress(uint32_t switch_index, uint32_t port) const {
+  const SwitchPort* found = switches_[switch_index]->port(port);
+  if (found == nullptr) return {};
+  return {found->pauses().pauses_sent(), found->ingress().peak_bytes};
+}
+
+void Network::ForEachQueue(const std::function<void(const QueueTruth&)>& call) const {
+  for (uint32_t node = 0; node < switches_.size(); ++node) {
+    for (uint32_t port = 0; port < switches_[node]->port_count(); ++port) {
+      const SwitchPort* found = switches_[node]->port(port);
+      for (uint32_t lane = 0; found != nullptr && lane < kLanes; ++lane) {
+        if (found->queue(lane).joined + found->queue(lane).drops != 0) call(queue(node, port, lane));
+      }
+    }
+  }
+}
+
+void Network::TrackDestinations() {
+  if (!bound_.empty()) return;
+  bound_.resize(EndpointIndex(*topology_).count());
+  // What is there already is counted too, so that nothing leaves that never came.
+  for (const auto& node : switches_) {
+    for (uint32_t i = 0; i < node->port_count(); ++i) {
+      for (uint32_t lane = 0; node->port(i) != nullptr && lane < kLanes; ++lane) {
+        for (const Packet* p = node->port(i)->queue(lane).packets.front(); p != nullptr; p = p->next) {
+          JoinedSwitch(*p);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace sluice::soft

@@ -64,8 +64,12 @@ struct PortCounters {
   uint64_t req_remote_access_errors = 0, req_remote_invalid_request = 0;
   uint64_t resp_local_length_error = 0, resp_remote_access_errors = 0;
   uint64_t rx_write_requests = 0, rx_read_requests = 0, rx_atomic_requests = 0;
-  uint64_t dropped_packets = 0;  // unknown queue pair, corrupted, port down
+  uint64_t dropped_packets = 0;    // unknown queue pair, corrupted, port down
+  uint64_t corrupted_packets = 0;  // of these
   uint64_t link_downed = 0;
+  Picos transmit_wait = 0;  // something to send, link idle: paused or without credits
+  // RoCE congestion: notifications sent for marked packets that arrived (np), and received (rp).
+  uint64_t np_cnp_sent = 0, np_ecn_marked_roce_packets = 0, rp_cnp_handled = 0, rp_cnp_ignored = 0;
 };
 
 struct QpInit {

@@ -22,8 +22,8 @@ ibv_mtu MtuCode(uint32_t bytes) {
 }  // namespace
 
 NicImpl::NicImpl(FabricCore* core, uint32_t host, uint32_t index, uint32_t ordinal, uint32_t first_endpoint,
-                 const NicSpec& spec)
-    : core_(*core), limits_(spec.limits), mrs_(1) {
+                 const NicSpec& spec, const NicSettings& settings)
+    : core_(*core), limits_(spec.limits), host_interface_(settings), mrs_(1) {
   info_.host = host;
   info_.index = index;
   info_.name = spec.name;
@@ -34,7 +34,8 @@ NicImpl::NicImpl(FabricCore* core, uint32_t host, uint32_t index, uint32_t ordin
   if (spec.ports[0].link_layer == LinkLayer::kEthernet) info_.netdev = "eth_" + spec.name;
   for (uint32_t i = 0; i < spec.ports.size(); ++i) {
     const uint32_t endpoint = first_endpoint + i;
-    ports_.push_back(std::make_unique<Port>(&core_.network, this, i + 1, endpoint, spec.ports[i]));
+    ports_.push_back(
+        std::make_unique<Port>(&core_.network, this, i + 1, endpoint, spec.ports[i], &host_interface_));
     for (const GidEntry& entry : ports_.back()->gids()) {
       if (entry.valid) core_.addresses.AddGid(entry.gid, endpoint);
     }
@@ -172,6 +173,8 @@ void NicImpl::OnEvent(uint32_t kind, uint64_t argument) {
   if (qp == nullptr) return;
   if (kind == kTransportTimer) {
     qp->requester.OnTransportTimer();
+  } else if (kind == kDoorbell) {
+    qp->Activate();
   } else {
     qp->requester.OnRnrTimer();
   }

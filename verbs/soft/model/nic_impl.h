@@ -16,11 +16,11 @@
 
 namespace sluice::soft {
 
-class NicImpl final : public Nic, public EventTarget {
+class NicImpl final : public Nic, public EventTarget, public PortOwner {
  public:
   // `ordinal` counts NICs over the whole topology; `first_endpoint` is that of port 1.
   NicImpl(FabricCore* core, uint32_t host, uint32_t index, uint32_t ordinal, uint32_t first_endpoint,
-          const NicSpec& spec);
+          const NicSpec& spec, const NicSettings& settings);
   ~NicImpl() override;
 
   // Nic.
@@ -59,10 +59,11 @@ class NicImpl final : public Nic, public EventTarget {
 
   // Inside the model.
   const ResourceLimits& limits() const { return limits_; }
+  const NicSettings& settings() const { return host_interface_.settings(); }
   Port* port(uint32_t number) {
     return number == 0 || number > ports_.size() ? nullptr : ports_[number - 1].get();
   }
-  void Deliver(Port* port, const Packet& packet);
+  void Deliver(Port* port, const Packet& packet) override;
   void LinkChanged(uint32_t port, bool up);
   void Detach(ProcessId process);
   Qp* FindQp(uint32_t qp_num) {
@@ -76,6 +77,9 @@ class NicImpl final : public Nic, public EventTarget {
     core_.network.scheduler.At(at, this, kTransportTimer, qp_num);
   }
   void ScheduleRnr(Picos at, uint32_t qp_num) { core_.network.scheduler.At(at, this, kRnrTimer, qp_num); }
+  void ScheduleDoorbell(Picos at, uint32_t qp_num) {
+    core_.network.scheduler.At(at, this, kDoorbell, qp_num);
+  }
   void OnEvent(uint32_t kind, uint64_t argument) override;
 
   // Memory regions. `local` receives the address in the process. False: no such key in this PD, out of
@@ -91,7 +95,7 @@ class NicImpl final : public Nic, public EventTarget {
   void PushCompletion(CompletionQueue* cq, ProcessMemory* memory, Completion* completion);
 
  private:
-  enum : uint32_t { kTransportTimer, kRnrTimer, kCqOverrun };
+  enum : uint32_t { kTransportTimer, kRnrTimer, kCqOverrun, kDoorbell };
 
   struct ProtectionDomain {
     ProcessId process = 0;
@@ -121,6 +125,7 @@ class NicImpl final : public Nic, public EventTarget {
   FabricCore& core_;
   NicInfo info_;
   ResourceLimits limits_;
+  HostInterface host_interface_;
   std::vector<std::unique_ptr<Port>> ports_;
   std::unordered_map<PdId, ProtectionDomain> pds_;
   std::vector<MemoryRegion> mrs_;

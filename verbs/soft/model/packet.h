@@ -12,6 +12,10 @@
 
 namespace sluice::soft {
 
+// Lanes of a link: virtual lanes (InfiniBand) or priorities (Ethernet). VL15, for management, carries no data
+// and is not one of them.
+inline constexpr uint32_t kLanes = 8;
+
 enum class PacketKind : uint8_t {
   kSend,
   kWrite,
@@ -19,7 +23,14 @@ enum class PacketKind : uint8_t {
   kAtomicRequest,
   kReadResponse,
   kAtomicResponse,
-  kAck,  // also NAK and RNR NAK, by `syndrome`
+  kAck,       // also NAK and RNR NAK, by `syndrome`
+  kCnp,       // congestion notification (RoCE v2): an ECN mark seen by the receiver, back to the sender
+  kPfcPause,  // between neighbours only: see pfc.h
+  // Ultra Ethernet, for the yardstick transports only. A trimmed packet is kUecData with Packet::trimmed.
+  kUecData,
+  kUecAck,
+  kUecNack,
+  kUecPull,  // credit of the receiver
 };
 
 // Flags of Packet::flags.
@@ -30,6 +41,11 @@ inline constexpr uint8_t kAckRequested = 8;
 inline constexpr uint8_t kSolicited = 16;
 inline constexpr uint8_t kWithInvalidate = 32;
 
+// Packet::ecn, the two bits of the IP header.
+inline constexpr uint8_t kEcnNotCapable = 0;
+inline constexpr uint8_t kEcnCapable = 2;
+inline constexpr uint8_t kEcnCongestion = 3;
+
 enum class Syndrome : uint8_t {
   kAck,
   kRnrNak,
@@ -39,33 +55,42 @@ enum class Syndrome : uint8_t {
   kRemoteOperationalError,
 };
 
-struct Packet {
-  Packet* next = nullptr;  // in the one queue or wire that holds it
-  Picos arrival = 0;       // at the far end of the link it is on
-  PayloadRef payload;
-  uint32_t payload_offset = 0;
+// The first cache line is all that links and switches touch; the second belongs to the transport.
+struct alignas(64) Packet {
+  Packet* next = nullptr;    // in the one queue or wire that holds it
+  Picos arrival = 0;         // at the far end of the link it is on
+  uint32_t wire_bytes = 0;   // headers, payload, preamble and gap
+  uint32_t source = 0;       // endpoint, see Network
+  uint32_t destination = 0;  // endpoint
+  uint32_t flow = 0;         // hash of the 5-tuple, see routing.h; a spraying transport changes it per packet
+  uint32_t destination_qp = 0;  // queue pair or flow number at the destination
+  uint32_t psn = 0;             // 24 bits, as on the wire
   uint32_t payload_bytes = 0;
-  uint32_t wire_bytes = 0;
-  uint32_t source = 0;  // endpoint, see Network
-  uint32_t destination = 0;
-  uint32_t flow = 0;  // what a switch hashes: stands for the 5-tuple
-  uint32_t destination_qp = 0;
-  uint32_t psn = 0;  // 24 bits, as on the wire
+  uint16_t ingress = 0;  // port of the switch it is in
   PacketKind kind = PacketKind::kSend;
   uint8_t flags = 0;
-  Syndrome syndrome = Syndrome::kAck;
-  uint8_t rnr_timer = 0;
+  uint8_t lane = 0;  // VL or priority, below kLanes
+  uint8_t ecn = kEcnNotCapable;
+  bool trimmed = false;    // a switch cut the payload
+  bool corrupted = false;  // the receiver will drop it
   uint8_t sl = 0;
   uint8_t traffic_class = 0;
-  bool corrupted = false;
-  bool compare_swap = false;
+  uint8_t hops = 0;  // switches passed
+
+  alignas(64) PayloadRef payload;
+  uint32_t payload_offset = 0;
   uint32_t imm_data = 0;
   uint32_t rkey = 0;
+  Syndrome syndrome = Syndrome::kAck;
+  uint8_t rnr_timer = 0;
+  bool compare_swap = false;
+  // Of the request, or anything a transport of the model alone wants to carry.
   uint64_t remote_address = 0;
   uint64_t length = 0;          // of the whole message (RETH)
-  uint64_t compare_or_add = 0;  // atomic response: the value before
+  uint64_t compare_or_add = 0;  // atomic response: the value before; write: where in the message the data goes
   uint64_t swap = 0;
 };
+static_assert(sizeof(Packet) == 128);
 
 class PacketPool {
  public:
@@ -100,6 +125,7 @@ class PacketQueue {
  public:
   bool empty() const { return head_ == nullptr; }
   Packet* front() const { return head_; }
+  Packet* back() const { return tail_; }
   void Push(Packet* packet) {
     packet->next = nullptr;
     if (head_ == nullptr) {

@@ -1,8 +1,8 @@
-// A port of a NIC: decides which queue pair sends next, counts, and hands what arrives to the NIC.
+// A port of a NIC: its sending side (egress.h), its counters, and what becomes of what arrives.
 //
-// Acknowledgements go first; behind them the queue pairs that have something to send take turns, one packet
-// each, strictly in order inside one. Traffic from a port to itself turns round inside the NIC and never sees
-// the link.
+// Traffic from a port to itself turns round inside the NIC and never sees the link. What arrives faster than
+// the host takes it waits in the port; then a RoCE port pauses its switch, and an InfiniBand port gives its
+// credits back later.
 //
 // Thread rule: single threaded.
 #pragma once
@@ -11,52 +11,30 @@
 #include <cstdint>
 
 #include "verbs/soft/model/addressing.h"
+#include "verbs/soft/model/egress.h"
+#include "verbs/soft/model/host_interface.h"
 #include "verbs/soft/model/nic.h"
+#include "verbs/soft/model/pfc.h"
 #include "verbs/soft/model/transmitter.h"
 
 namespace sluice::soft {
 
-class Qp;
 class Port;
 
-// Membership of a queue pair in one ring of an Egress.
-struct RingHook {
-  RingHook* previous = nullptr;
-  RingHook* next = nullptr;
-  Qp* qp = nullptr;
-  bool linked() const { return next != nullptr; }
-  void Unlink() {
-    previous->next = next;
-    next->previous = previous;
-    previous = next = nullptr;
-  }
+// What receives through a port: a NIC, a host of flows.
+class PortOwner {
+ public:
+  virtual void Deliver(Port* port, const Packet& packet) = 0;
+
+ protected:
+  ~PortOwner() = default;
 };
 
-class Egress final : public PacketSource {
+class Port final : public PacketSink, public EventTarget {
  public:
-  explicit Egress(Port* port, bool counted);
-  void AddData(RingHook* hook) { Append(&data_, hook); }
-  void AddAck(RingHook* hook) { Append(&acks_, hook); }
-  void Kick() { transmitter_->Kick(); }
-  void set_transmitter(Transmitter* transmitter) { transmitter_ = transmitter; }
-
-  Packet* NextPacket() override;
-  bool MayHavePacket() const override { return acks_.next != &acks_ || data_.next != &data_; }
-
- private:
-  static void Append(RingHook* ring, RingHook* hook);
-  RingHook acks_;
-  RingHook data_;
-  Port* port_;
-  Transmitter* transmitter_ = nullptr;
-  bool counted_;
-};
-
-class NicImpl;
-
-class Port final : public PacketSink {
- public:
-  Port(NetworkContext* context, NicImpl* nic, uint32_t number, uint32_t endpoint, const PortSpec& spec);
+  // `number` counts from 1. `host` is shared by the ports of one NIC; everything outlives the port.
+  Port(NetworkContext* context, PortOwner* owner, uint32_t number, uint32_t endpoint, const PortSpec& spec,
+       HostInterface* host);
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
@@ -72,13 +50,23 @@ class Port final : public PacketSink {
   uint32_t link() const { return link_; }
   Egress* wire() { return &wire_; }
   Egress* loop() { return &loop_; }
+  HostInterface* host() { return host_; }
   PortCounters& counters() { return counters_; }
   const PortCounters& counters() const { return counters_; }
   std::array<GidEntry, kGidTableSize>& gids() { return gids_; }
   const std::array<GidEntry, kGidTableSize>& gids() const { return gids_; }
+  // Lane of a packet that leaves here: by service level on InfiniBand, by the DSCP of the traffic class on
+  // Ethernet.
+  uint8_t LaneOf(uint8_t sl, uint8_t traffic_class) const;
+  // Settings of the fabric's switches; defaults while not connected.
+  const SwitchSettings& switch_settings() const;
 
-  void CountSent(const Packet& packet);
+  // The host takes nothing more; when it goes on, what came meanwhile is delivered first.
+  void SetStalled(bool stalled);
+
+  void OnConnected(const EdgeLink& link) override;
   void Receive(Packet* packet) override;
+  void OnEvent(uint32_t kind, uint64_t argument) override;
 
  private:
   // What the inner loop delivers to: as the port, but the port counters only count the link.
@@ -88,19 +76,33 @@ class Port final : public PacketSink {
     Port* port;
   };
 
+  // Counts, hands over to the owner and frees the place in the buffer.
+  void Finish(Packet* packet);
+  void Backlog(Packet* packet, Picos done);
+  void ScheduleDrain();
+  void SetPaused(bool paused);
+
   NetworkContext* context_;
-  NicImpl* nic_;
+  PortOwner* owner_;
+  HostInterface* host_;
   uint32_t number_;
   uint32_t endpoint_;
   PortSpec spec_;
   uint32_t link_ = UINT32_MAX;  // in Topology::links
   bool up_ = true;
+  bool paused_ = false;
+  bool stalled_ = false;
+  bool drain_event_ = false;
   std::array<GidEntry, kGidTableSize> gids_;
   PortCounters counters_;
   Egress wire_;
   Egress loop_;
   LoopSink loop_sink_;
   Transmitter loop_transmitter_;
+  EdgeLink edge_;
+  PauseSender pauses_;
+  PacketQueue backlog_;  // by the time at which the host has taken them
+  uint64_t backlog_bytes_ = 0;
 };
 
 }  // namespace sluice::soft

@@ -15,8 +15,8 @@ Qp::Qp(NicImpl* owner, FabricCore* fabric_core, ProcessId owner_process, uint32_
       port(owner->port(1)),
       requester(this),
       responder(this) {
-  data_hook_.qp = this;
-  ack_hook_.qp = this;
+  data_hook_.client = this;
+  ack_hook_.client = this;
 }
 
 Qp::~Qp() {
@@ -60,7 +60,16 @@ void Qp::OnPacket(const Packet& packet) {
     ++counters().dropped_packets;
     return;
   }
+  if (packet.ecn == kEcnCongestion) Notify();
   switch (packet.kind) {
+    case PacketKind::kCnp:
+      if (rate_ == nullptr) {
+        ++counters().rp_cnp_ignored;
+      } else {
+        ++counters().rp_cnp_handled;
+        rate_->OnCnp(core.Now());
+      }
+      return;
     case PacketKind::kAck:
       if (requests()) requester.OnAck(packet);
       return;
@@ -71,6 +80,17 @@ void Qp::OnPacket(const Packet& packet) {
     default:
       responder.OnRequest(packet);
   }
+}
+
+void Qp::Notify() {
+  ++counters().np_ecn_marked_roce_packets;
+  if (rate_ == nullptr || egress == nullptr) return;
+  if (!notifier_.Due(core.Now(), port->host()->settings().dcqcn.cnp_interval)) return;
+  Packet* cnp = NewPacket(PacketKind::kCnp, 0);
+  cnp->lane = port->host()->settings().cnp_priority;
+  AddBytes(cnp, 0, kCnpExtensionBytes);
+  ++counters().np_cnp_sent;
+  egress->SendNow(cnp);
 }
 
 void Qp::RetryPayload() {
@@ -107,9 +127,14 @@ Packet* Qp::NewPacket(PacketKind kind, uint64_t psn) {
   packet->destination = remote_endpoint;
   packet->destination_qp = attr.dest_qp_num;
   packet->flow = flow;
+  packet->lane = lane;
   packet->sl = attr.ah_attr.sl;
   packet->traffic_class = attr.ah_attr.is_global != 0 ? attr.ah_attr.grh.traffic_class : 0;
   packet->wire_bytes = header_bytes;
+  // Data of a rate-controlled queue pair can be marked; else the program decides by its traffic class.
+  if (kind != PacketKind::kAck && kind != PacketKind::kCnp) {
+    packet->ecn = rate_ != nullptr || (packet->traffic_class & 3) != 0 ? kEcnCapable : kEcnNotCapable;
+  }
   return packet;
 }
 

@@ -11,11 +11,15 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "verbs/soft/model/core.h"
+#include "verbs/soft/model/dcqcn.h"
 #include "verbs/soft/model/packet.h"
 #include "verbs/soft/model/port.h"
+#include "verbs/soft/model/psn.h"
 #include "verbs/soft/model/queues.h"
 #include "verbs/soft/model/ring.h"
 
@@ -30,16 +34,6 @@ inline constexpr uint64_t kGatherAheadBytes = 2 * kSegmentBytes;
 inline constexpr uint64_t kGatherAheadSegments = 64;
 inline constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 31;
 inline constexpr uint32_t kAckInterval = 16;
-
-// The 64-bit PSN nearest to `reference` with the low 24 bits `wire`.
-inline uint64_t ExtendPsn(uint64_t reference, uint32_t wire) {
-  const int32_t difference = static_cast<int32_t>((wire - static_cast<uint32_t>(reference)) << 8) >> 8;
-  return reference + static_cast<int64_t>(difference);
-}
-// Where counting starts for a PSN given by the program: far enough from 0 that "before" exists.
-inline uint64_t StartPsn(uint32_t wire) {
-  return (uint64_t{1} << 24) + (wire & 0xFFFFFF);
-}
 
 // A stretch of message bytes read from a process.
 struct Segment {
@@ -63,6 +57,7 @@ struct SendWqe {
   uint64_t length = 0;
   uint64_t first_psn = 0;
   uint64_t packets = 0;                    // PSNs it takes
+  Picos visible_at = 0;                    // to the NIC: behind its doorbell
   ibv_wc_status failure = IBV_WC_SUCCESS;  // found before sending; reported in turn
   bool read_like = false;                  // READ or atomic: done when the response is here
   std::vector<ibv_sge> sges;
@@ -186,6 +181,9 @@ class Responder {
     bool done;
   };
 
+  void OnInOrder(const Packet& packet, uint64_t psn);
+  // Places a write that came before an earlier packet and keeps what else it says. False: it is a gap.
+  bool PlaceEarly(const Packet& packet, uint64_t psn);
   void OnSend(const Packet& packet);
   void OnWrite(const Packet& packet);
   void OnRead(const Packet& packet, uint64_t psn, bool duplicate);
@@ -237,9 +235,11 @@ class Responder {
   uint32_t atomics_pending_ = 0;
   bool waits_for_payload_ = false;
   std::deque<AtomicResult> atomics_;
+  std::map<uint64_t, Packet> early_;  // by PSN, without payload: that is in place
+  bool placed_early_ = false;         // the packet in hand is one of them
 };
 
-class Qp {
+class Qp final : public PortClient {
  public:
   Qp(NicImpl* owner, FabricCore* fabric_core, ProcessId owner_process, uint32_t qp_number);
   ~Qp();
@@ -252,8 +252,8 @@ class Qp {
   int PostRecv(const RecvWork& work);
 
   // The next packet of either half; nullptr: nothing can be sent now.
-  Packet* NextPacket();
-  Packet* TakeAck() { return responder.TakeAck(); }
+  Packet* NextPacket() override;
+  Packet* TakeAck() override { return responder.TakeAck(); }
   void OnPacket(const Packet& packet);
   void RetryPayload();
 
@@ -291,6 +291,7 @@ class Qp {
   uint32_t mtu = 256;
   uint32_t header_bytes = 0;  // on the wire, of a packet with nothing but the base transport header
   uint32_t flow = 0;
+  uint8_t lane = 0;
 
   Requester requester;
   Responder responder;
@@ -300,8 +301,12 @@ class Qp {
   void Apply(const ibv_qp_attr& change, int mask);
   void Disconnect();
 
+  // An ECN mark came: a CNP goes back, unless one has just gone.
+  void Notify();
   RingHook data_hook_;
   RingHook ack_hook_;
+  std::unique_ptr<DcqcnRate> rate_;  // with RateControl::kDcqcn
+  CnpNotifier notifier_;
   bool response_turn_ = false;
 };
 

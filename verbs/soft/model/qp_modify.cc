@@ -6,6 +6,7 @@
 
 #include "verbs/soft/model/nic_impl.h"
 #include "verbs/soft/model/qp.h"
+#include "verbs/soft/model/routing.h"
 
 namespace sluice::soft {
 namespace {
@@ -61,11 +62,6 @@ uint32_t HeaderBytes(LinkLayer link_layer, GidType type, const ibv_ah_attr& av) 
   if (type == GidType::kRoceV1) return 94;
   constexpr uint8_t kMappedIpv4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
   return std::memcmp(av.grh.dgid.raw, kMappedIpv4, sizeof kMappedIpv4) == 0 ? 82 : 102;
-}
-
-uint32_t Mix(uint32_t a, uint32_t b) {
-  uint64_t hash = (uint64_t{a} << 32 | b) * 0xBF58476D1CE4E5B9ULL;
-  return static_cast<uint32_t>(hash >> 32) ^ static_cast<uint32_t>(hash);
 }
 
 }  // namespace
@@ -142,7 +138,21 @@ void Qp::Apply(const ibv_qp_attr& change, int mask) {
   if (data_hook_.linked()) data_hook_.Unlink();
   if (ack_hook_.linked()) ack_hook_.Unlink();
   egress = remote_endpoint == port->endpoint() ? port->loop() : port->wire();
-  flow = Mix(Mix(port->endpoint(), remote_endpoint), Mix(number, attr.dest_qp_num));
+  lane = data_hook_.lane = ack_hook_.lane =
+      port->LaneOf(av.sl, av.is_global != 0 ? av.grh.traffic_class : uint8_t{0});
+  const FlowHashKind hash = core.flow_hash;
+  if (link_layer == LinkLayer::kInfiniBand) {
+    // A forwarding table knows the destination only.
+    flow = HashOf({0, remote_endpoint, 0, 0, 0}, hash);
+    return;
+  }
+  flow = HashOf(
+      {PortIpv4(port->endpoint()), PortIpv4(remote_endpoint), UdpSourcePort(number, attr.dest_qp_num)}, hash);
+  const NicSettings& settings = port->host()->settings();
+  if (settings.rate_control == RateControl::kDcqcn) {
+    rate_ = std::make_unique<DcqcnRate>(&settings.dcqcn, port->spec().rate_bps);
+    data_hook_.rate = rate_.get();
+  }
 }
 
 int Qp::Modify(const ibv_qp_attr& change, int mask) {

@@ -82,12 +82,18 @@ int Requester::Post(const SendWork& work) {
   wqe.sges.assign(work.sges.begin(), work.sges.end());
   wqe.inline_data.assign(work.inline_data.begin(), work.inline_data.end());
   Prepare(&wqe);
+  const Picos doorbell = qp_.nic.settings().doorbell;
+  wqe.visible_at = qp_.core.Now() + doorbell;
   if (qp_.state == IBV_QPS_ERR) {
     Flush();
     return 0;
   }
   PumpGathers();
-  qp_.Activate();
+  if (doorbell == 0) {
+    qp_.Activate();
+  } else {
+    qp_.nic.ScheduleDoorbell(wqe.visible_at, qp_.number);
+  }
   return 0;
 }
 
@@ -238,6 +244,7 @@ Packet* Requester::NextPacket() {
   if (!qp_.requests() || tx_wqe_ == wqes_.end() || qp_.core.Now() < rnr_until_) return nullptr;
   SendWqe& wqe = wqes_[tx_wqe_];
   if (wqe.failure != IBV_WC_SUCCESS || !MayStart(wqe)) return nullptr;
+  if (wqe.visible_at > qp_.core.Now()) return nullptr;
   if (tx_psn_ - una_ >= kPsnWindow) return nullptr;
   Packet* packet;
   if (wqe.read_like) {
@@ -288,6 +295,7 @@ Packet* Requester::MakeData(const SendWqe& wqe) {
   packet->remote_address = wqe.remote_address;
   packet->rkey = wqe.rkey;
   packet->length = wqe.length;
+  packet->compare_or_add = offset;
   if (index + 1 == wqe.packets) {
     packet->flags |= kLastPacket | kAckRequested;
     packet->imm_data = wqe.imm_data;

@@ -206,7 +206,8 @@ bool Requester::SpendRetry() {
 
 void Requester::ArmTimer() {
   if (qp_.attr.timeout == 0) return;
-  timer_deadline_ = qp_.core.Now() + (Picos{4'096'000} << qp_.attr.timeout);
+  const auto base = static_cast<double>(Picos{4'096'000} << qp_.attr.timeout);
+  timer_deadline_ = qp_.core.Now() + static_cast<Picos>(base * qp_.nic.settings().timer_factor);
   ScheduleTimer();
 }
 

@@ -21,6 +21,7 @@ void Responder::Clear() {
   atomics_.clear();
   atomics_pending_ = 0;
   ack_due_ = false;
+  early_.clear();
 }
 
 void Responder::Flush() {
@@ -50,6 +51,7 @@ void Responder::OnRequest(const Packet& packet) {
   if (refusing_) return;
   const uint64_t psn = ExtendPsn(expected_, packet.psn);
   if (psn > expected_) {
+    if (PlaceEarly(packet, psn)) return;
     ++qp_.counters().out_of_sequence;
     if (!nak_sent_) {
       nak_sent_ = true;
@@ -64,6 +66,45 @@ void Responder::OnRequest(const Packet& packet) {
   nak_sent_ = false;
   // A NAK that still waits for its turn is out of date.
   if (ack_due_ && ack_syndrome_ != Syndrome::kAck) ack_due_ = false;
+  OnInOrder(packet, psn);
+  // Those that had come early, while they are accepted: a refusal or a missing receive entry stops it.
+  while (!early_.empty() && !refusing_ && !nak_sent_ && qp_.responds()) {
+    const auto next = early_.begin();
+    if (next->first > expected_) return;
+    const bool fits = next->first == expected_;
+    const Packet early = next->second;
+    early_.erase(next);
+    if (!fits) continue;
+    placed_early_ = true;
+    OnInOrder(early, expected_);
+    placed_early_ = false;
+  }
+}
+
+bool Responder::PlaceEarly(const Packet& packet, uint64_t psn) {
+  const uint64_t limit = qp_.nic.settings().reorder_packets;
+  if (packet.kind != PacketKind::kWrite || nak_sent_ || psn - expected_ >= limit) return false;
+  if (early_.count(psn) != 0) {
+    ++qp_.counters().duplicate_request;
+    return true;
+  }
+  uint64_t local = 0;
+  if (packet.payload_bytes != 0) {
+    // What is not allowed is refused in its turn.
+    if (packet.compare_or_add + packet.payload_bytes > packet.length ||
+        !CheckRemote(packet.remote_address, packet.length, packet.rkey, IBV_ACCESS_REMOTE_WRITE, &local)) {
+      return false;
+    }
+    qp_.memory->Scatter(local + packet.compare_or_add, packet.payload, packet.payload_offset,
+                        packet.payload_bytes);
+  }
+  Packet& kept = early_[psn];
+  kept = packet;
+  kept.payload = PayloadRef();
+  return true;
+}
+
+void Responder::OnInOrder(const Packet& packet, uint64_t psn) {
   switch (packet.kind) {
     case PacketKind::kSend:
       OnSend(packet);
@@ -260,7 +301,7 @@ void Responder::OnWrite(const Packet& packet) {
     return;
   }
   if (last && (packet.flags & kWithImmediate) != 0 && !TakeReceive()) return;
-  if (packet.payload_bytes != 0) {
+  if (packet.payload_bytes != 0 && !placed_early_) {
     qp_.memory->Scatter(write_address_ + received_, packet.payload, packet.payload_offset,
                         packet.payload_bytes);
   }

@@ -1,14 +1,15 @@
 // What the fabric consists of: hosts with their NICs and ports, switches, links. A plain value, checked when
 // made.
 //
-//   Result<Topology> t = Topology::FromText("hosts=8,nics=2,rate=400G,link=infiniband,mtu=4096");
+//   Result<Topology> t = Topology::FromText("leaf-spine:hosts=128,rate=400G,switch=shared64");
 //   Result<Topology> t = Topology::FromFile("cluster.toml");
-//   Topology t = Topology::Default();   // one switch, up to 256 hosts on demand, each `soft0`, RoCE v2 100
-//   Gb/s
+//   Topology t = Topology::Default();   // one switch, up to 256 hosts on demand, each `soft0`, RoCE v2 at
+//                                       // 100 Gb/s
 //
-// TOML (every key is optional; units: rate "400G" or "100M", times "1us", "300ns"):
+// TOML (every key is optional; units: rate "400G" or "100M", times "1us", "300ns", sizes "64K", "2MB"):
 //
-//   [fabric]
+//   [topology]           # or [fabric]
+//   kind = "leaf-spine"  # single (default), leaf-spine, fat-tree, rail, explicit: see topology_build.h
 //   hosts = 8            # number of hosts named host0, host1, ...
 //   on_demand = false    # true: hosts exist as processes ask for them
 //   nics = 2             # per host
@@ -19,13 +20,19 @@
 //   mtu = 4096           # active MTU: 256, 512, 1024, 2048, 4096
 //   device = "soft"      # device name prefix: soft0, soft1, ...
 //   pci = true           # false: devices without a PCI path, as Soft-RoCE has
+//   switch = "shared64"  # presets; single settings in [switches], [nics], [routing]: see topology_network.h
 //   [limits]             # resource limits of every NIC, see ResourceLimits
 //   max_qp = 1024
 //   [[host]]             # exceptions by host
 //   name = "storage"     # or index = 3
 //   rename = "storage0"  # gives host `index` another name
 //   nics = 1             # any of nics, ports, link, rate, delay, mtu, device, pci
+//   [[switch]]           # kind explicit: name, count
+//   [[link]]             # kind explicit: a = "host0/soft0/1", b = "leaf0", rate, delay, count
+//   [[fault]]            # see faults.h
+//   [[background]]       # see background.h
 //
+// The one-line form has the keys of [topology] and [limits], and those of the sections as "switches.pool=32M".
 // Errors name the file, line, key, value and the allowed range. Thread rule: as a value type.
 #pragma once
 
@@ -35,7 +42,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "verbs/soft/model/background.h"
 #include "verbs/soft/model/clock.h"
+#include "verbs/soft/model/faults.h"
+#include "verbs/soft/model/network_settings.h"
 
 namespace sluice::soft {
 
@@ -99,6 +109,12 @@ struct Topology {
   std::vector<HostSpec> hosts;
   std::vector<SwitchSpec> switches;
   std::vector<LinkSpec> links;
+  SwitchSettings switch_settings;  // of every switch
+  NicSettings nic_settings;        // of every NIC
+  RoutingSettings routing;
+  std::vector<FaultSpec> faults;           // Fabric::Create starts them
+  std::vector<BackgroundSpec> background;  // for those who can play it, see MakeBackground
+  uint64_t seed = 1;                       // of the random times of faults and background
   // Hosts are handed out as processes ask (Fabric::AcquireHost) and `hosts` is only the upper bound.
   bool on_demand = false;
 

@@ -2,10 +2,16 @@
 
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
+
+#include "verbs/soft/model/topology_network_check.h"
+#include "verbs/soft/model/topology_text.h"
 
 namespace sluice::soft {
 namespace {
+
+constexpr uint32_t kMaxSwitchPort = 65535;
 
 std::string Describe(const Topology& topology, const LinkEnd& end) {
   if (end.is_switch) return "port " + std::to_string(end.port) + " of switch " + std::to_string(end.node);
@@ -26,7 +32,7 @@ Status CheckEnd(const Topology& topology, const LinkEnd& end) {
 
 Status CheckHosts(const Topology& topology) {
   if (topology.hosts.empty()) return InvalidArgument("topology: no hosts; give at least 1");
-  std::set<std::string> names;
+  std::unordered_set<std::string> names;
   for (const HostSpec& host : topology.hosts) {
     if (!names.insert(host.name).second) {
       return InvalidArgument("topology: host name \"" + host.name + "\" is used twice; rename one of them");
@@ -44,11 +50,20 @@ Status CheckHosts(const Topology& topology) {
           return InvalidArgument(where + ": rate " + std::to_string(port.rate_bps) +
                                  " bit/s; allowed 1M to 3200G");
         }
+        if (port.delay < 0 || port.delay > kPicosPerSecond) {
+          return InvalidArgument(where + ": delay " + std::to_string(port.delay) + " ps; allowed 0 to 1s");
+        }
         if (port.mtu_bytes < 256 || port.mtu_bytes > 4096 || (port.mtu_bytes & (port.mtu_bytes - 1)) != 0) {
           return InvalidArgument(where + ": mtu " + std::to_string(port.mtu_bytes) +
                                  "; allowed 256, 512, 1024, 2048, 4096");
         }
       }
+    }
+  }
+  for (const SwitchSpec& node : topology.switches) {
+    if (!names.insert(node.name).second) {
+      return InvalidArgument("topology: the name \"" + node.name +
+                             "\" of a switch is used twice; rename one of them");
     }
   }
   return {};
@@ -90,6 +105,10 @@ EndpointIndex::EndpointIndex(const Topology& topology) {
 }
 
 Status CheckTopology(const Topology& topology) {
+  return CheckTopology(topology, [](std::string_view, std::string_view) { return std::string("topology"); });
+}
+
+Status CheckTopology(const Topology& topology, const WhereOf& where) {
   SLUICE_RETURN_IF_ERROR(CheckHosts(topology));
   const EndpointIndex endpoints(topology);
   if (endpoints.count() > 49151) {
@@ -97,12 +116,23 @@ Status CheckTopology(const Topology& topology) {
                            " NIC ports; InfiniBand has 49151 LIDs: use fewer hosts or NICs");
   }
   std::vector<int> links(endpoints.count());
-  std::set<std::pair<uint32_t, uint32_t>> switch_ports;
+  std::vector<std::vector<bool>> switch_ports(topology.switches.size());
   for (const LinkSpec& link : topology.links) {
     for (const LinkEnd* end : {&link.a, &link.b}) {
       SLUICE_RETURN_IF_ERROR(CheckEnd(topology, *end));
-      const bool used = end->is_switch ? !switch_ports.insert({end->node, end->port}).second
-                                       : links[endpoints.Find(*end)]++ != 0;
+      bool used = false;
+      if (end->is_switch) {
+        std::vector<bool>& ports = switch_ports[end->node];
+        if (end->port > kMaxSwitchPort) {
+          return InvalidArgument("topology: a link names " + Describe(topology, *end) +
+                                 "; the highest port is " + std::to_string(kMaxSwitchPort));
+        }
+        if (ports.size() <= end->port) ports.resize(end->port + 1);
+        used = ports[end->port];
+        ports[end->port] = true;
+      } else {
+        used = links[endpoints.Find(*end)]++ != 0;
+      }
       if (used) {
         return InvalidArgument("topology: " + Describe(topology, *end) + " has two links; a port takes one");
       }
@@ -111,6 +141,13 @@ Status CheckTopology(const Topology& topology) {
       return InvalidArgument("topology: the link from " + Describe(topology, link.a) +
                              " has no rate or a negative delay; give both");
     }
+    for (const LinkEnd* end : {&link.a, &link.b}) {
+      if (end->is_switch) continue;
+      const uint64_t port_bps = topology.hosts[end->node].nics[end->nic].ports[end->port].rate_bps;
+      if (port_bps == link.rate_bps) continue;
+      return InvalidArgument("topology: " + Describe(topology, *end) + " runs at " + RateText(port_bps) +
+                             ", its link at " + RateText(link.rate_bps) + "; give both one rate");
+    }
   }
   for (uint32_t endpoint = 0; endpoint < endpoints.count(); ++endpoint) {
     if (links[endpoint] == 0) {
@@ -118,7 +155,8 @@ Status CheckTopology(const Topology& topology) {
                              " (counted over all hosts) has no link; connect it");
     }
   }
-  return CheckReach(topology, endpoints);
+  SLUICE_RETURN_IF_ERROR(CheckReach(topology, endpoints));
+  return CheckNetwork(topology, where);
 }
 
 }  // namespace sluice::soft

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "verbs/soft/model/topology.h"
+#include "verbs/soft/model/topology_network_check.h"
 
 namespace sluice::soft {
 
@@ -24,7 +25,8 @@ class EndpointIndex {
 };
 
 // Every port has one link, link ends exist, names are unique, rates and MTUs are possible, all hosts reach
-// each other.
+// each other, and the settings of switches, NICs and routes are possible. `where`: see CheckNetwork.
 Status CheckTopology(const Topology& topology);
+Status CheckTopology(const Topology& topology, const WhereOf& where);
 
 }  // namespace sluice::soft

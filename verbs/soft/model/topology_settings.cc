@@ -2,100 +2,16 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 namespace sluice::soft {
 namespace {
 
-Status Bad(const std::string& where, std::string_view key, const std::string& value,
-           const std::string& allowed) {
-  return InvalidArgument(where + ": " + std::string(key) + " = " + value + "; allowed: " + allowed);
-}
+constexpr uint64_t kMaxHosts = 8192;
 
-Status SetCount(uint32_t* out, uint64_t low, uint64_t high, std::string_view key, const std::string& value,
-                const std::string& where) {
-  uint64_t number = 0;
-  const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() || number < low ||
-      number > high) {
-    return Bad(where, key, value, std::to_string(low) + " to " + std::to_string(high));
-  }
-  *out = static_cast<uint32_t>(number);
-  return {};
-}
-
-Status SetBool(bool* out, std::string_view key, const std::string& value, const std::string& where) {
-  if (value != "true" && value != "false") return Bad(where, key, value, "true or false");
-  *out = value == "true";
-  return {};
-}
-
-struct Unit {
-  std::string_view name;
-  int64_t factor;
-};
-
-// A decimal number with up to three digits behind the point, and a unit. Exact: no floating point.
-bool ParseQuantity(const std::string& text, const std::vector<Unit>& units, int64_t* out) {
-  size_t i = 0;
-  int64_t thousandths = 0;
-  int decimals = -1;
-  for (; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '.' && decimals < 0 && i != 0) {
-      decimals = 0;
-    } else if (std::isdigit(static_cast<unsigned char>(c)) != 0) {
-      if (decimals >= 3 || thousandths > 1'000'000'000) return false;
-      if (decimals >= 0) ++decimals;
-      thousandths = thousandths * 10 + (c - '0');
-    } else {
-      break;
-    }
-  }
-  if (i == 0 || decimals == 0) return false;
-  for (int d = std::max(decimals, 0); d < 3; ++d) thousandths *= 10;
-  const std::string_view unit = std::string_view(text).substr(i);
-  for (const Unit& u : units) {
-    if (u.name != unit) continue;
-    const __int128 scaled = static_cast<__int128>(thousandths) * u.factor / 1000;
-    if (scaled > INT64_MAX) return false;
-    *out = static_cast<int64_t>(scaled);
-    return true;
-  }
-  return false;
-}
-
-Status SetRate(uint64_t* out, std::string_view key, const std::string& value, const std::string& where) {
-  const std::vector<Unit> units = {{"M", 1'000'000},        {"Mb/s", 1'000'000},     {"Mbps", 1'000'000},
-                                   {"G", 1'000'000'000},    {"Gb/s", 1'000'000'000}, {"Gbps", 1'000'000'000},
-                                   {"T", 1'000'000'000'000}};
-  int64_t rate = 0;
-  if (!ParseQuantity(value, units, &rate) || rate < 1'000'000 || rate > 3'200'000'000'000) {
-    return Bad(where, key, value, "1M to 3200G (bits per second), such as 400G");
-  }
-  *out = static_cast<uint64_t>(rate);
-  return {};
-}
-
-Status SetDelay(Picos* out, std::string_view key, const std::string& value, const std::string& where) {
-  const std::vector<Unit> units = {
-      {"ps", 1}, {"ns", kPicosPerNs}, {"us", kPicosPerUs}, {"ms", kPicosPerMs}, {"s", kPicosPerSecond}};
-  int64_t delay = 0;
-  if (!ParseQuantity(value, units, &delay) || delay > kPicosPerSecond) {
-    return Bad(where, key, value, "0ns to 1s, such as 1us or 300ns");
-  }
-  *out = delay;
-  return {};
-}
-
-Status SetMtu(uint32_t* out, std::string_view key, const std::string& value, const std::string& where) {
-  for (const uint32_t mtu : {256, 512, 1024, 2048, 4096}) {
-    if (value == std::to_string(mtu)) {
-      *out = mtu;
-      return {};
-    }
-  }
-  return Bad(where, key, value, "256, 512, 1024, 2048, 4096");
+const std::vector<std::string_view>& KindNames() {
+  static const std::vector<std::string_view> kNames = {"single", "leaf-spine", "fat-tree", "rail",
+                                                       "explicit"};
+  return kNames;
 }
 
 struct LimitKey {
@@ -120,32 +36,75 @@ constexpr LimitKey kLimitKeys[] = {
     {"max_rd_atomic", &ResourceLimits::max_rd_atomic, 0, 128},
 };
 
+// Which kinds a key of the shape belongs to: a bit per TopologyKind.
+constexpr unsigned Bit(TopologyKind kind) {
+  return 1u << static_cast<unsigned>(kind);
+}
+constexpr unsigned kWithSpines = Bit(TopologyKind::kLeafSpine) | Bit(TopologyKind::kRail);
+constexpr unsigned kWithLevels = kWithSpines | Bit(TopologyKind::kFatTree);
+
+struct ShapeKey {
+  std::string_view name;
+  unsigned kinds;
+};
+
+constexpr ShapeKey kShapeKeys[] = {
+    {"hosts_per_leaf", kWithSpines},
+    {"spines", kWithSpines},
+    {"links_per_spine", kWithSpines},
+    {"oversubscription", kWithLevels},
+    {"k", Bit(TopologyKind::kFatTree)},
+    {"spine_rate", kWithLevels | Bit(TopologyKind::kExplicit)},
+    {"spine_delay", kWithLevels | Bit(TopologyKind::kExplicit)},
+};
+
+Status SetShapeKey(TopologyShape* shape, const TextEntry& entry) {
+  if (entry.key == "hosts_per_leaf") return ReadCount(entry, 1, kMaxHosts, &shape->hosts_per_leaf);
+  if (entry.key == "spines") return ReadCount(entry, 1, 1024, &shape->spines);
+  if (entry.key == "links_per_spine") return ReadCount(entry, 1, 64, &shape->links_per_spine);
+  if (entry.key == "oversubscription") return ReadCount(entry, 1, 64, &shape->oversubscription);
+  if (entry.key == "spine_rate") return ReadRate(entry, &shape->spine_rate_bps);
+  if (entry.key == "spine_delay") return ReadTime(entry, kPicosPerSecond, &shape->spine_delay);
+  SLUICE_RETURN_IF_ERROR(ReadCount(entry, 2, 64, &shape->radix));
+  return shape->radix % 2 == 0 ? Status() : BadValue(entry, "an even number, 2 to 64");
+}
+
+Status ReadMtu(const TextEntry& entry, uint32_t* out) {
+  for (const uint32_t mtu : {256, 512, 1024, 2048, 4096}) {
+    if (entry.value != std::to_string(mtu)) continue;
+    *out = mtu;
+    return {};
+  }
+  return BadValue(entry, "256, 512, 1024, 2048, 4096");
+}
+
 }  // namespace
 
-Status SetHostKey(HostSettings* settings, std::string_view key, const std::string& value,
-                  const std::string& where, bool* known) {
+Status SetHostKey(HostSettings* settings, const TextEntry& entry, bool* known) {
   *known = true;
-  if (key == "nics") return SetCount(&settings->nics, 1, 16, key, value, where);
-  if (key == "ports") return SetCount(&settings->ports, 1, 2, key, value, where);
-  if (key == "rate") return SetRate(&settings->port.rate_bps, key, value, where);
-  if (key == "delay") return SetDelay(&settings->port.delay, key, value, where);
-  if (key == "mtu") return SetMtu(&settings->port.mtu_bytes, key, value, where);
-  if (key == "pci") return SetBool(&settings->pci, key, value, where);
+  const std::string& key = entry.key;
+  if (key == "nics") return ReadCount(entry, 1, 16, &settings->nics);
+  if (key == "ports") return ReadCount(entry, 1, 2, &settings->ports);
+  if (key == "rate") return ReadRate(entry, &settings->port.rate_bps);
+  if (key == "delay") return ReadTime(entry, kPicosPerSecond, &settings->port.delay);
+  if (key == "mtu") return ReadMtu(entry, &settings->port.mtu_bytes);
+  if (key == "pci") return ReadBool(entry, &settings->pci);
   if (key == "link") {
-    if (value == "infiniband" || value == "ib") {
+    if (entry.value == "infiniband" || entry.value == "ib") {
       settings->port.link_layer = LinkLayer::kInfiniBand;
-    } else if (value == "roce" || value == "ethernet") {
+    } else if (entry.value == "roce" || entry.value == "ethernet") {
       settings->port.link_layer = LinkLayer::kEthernet;
     } else {
-      return Bad(where, key, value, "infiniband, roce");
+      return BadValue(entry, "infiniband, roce");
     }
     return {};
   }
   if (key == "device") {
+    const std::string& value = entry.value;
     const bool name = !value.empty() && value.size() <= 16 &&
                       std::all_of(value.begin(), value.end(),
                                   [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-    if (!name) return Bad(where, key, value, "1 to 16 letters, digits and underscores");
+    if (!name) return BadValue(entry, "1 to 16 letters, digits and underscores");
     settings->device = value;
     return {};
   }
@@ -153,22 +112,38 @@ Status SetHostKey(HostSettings* settings, std::string_view key, const std::strin
   return {};
 }
 
-Status SetFabricKey(FabricSettings* settings, std::string_view key, const std::string& value,
-                    const std::string& where, bool* known) {
+Status SetTopologyKey(TopologySettings* settings, const TextEntry& entry, bool* known) {
   *known = true;
-  if (key == "hosts") {
-    settings->on_demand = false;
-    return SetCount(&settings->hosts, 1, 8192, key, value, where);
+  if (entry.key == "hosts") {
+    settings->hosts_given = true;
+    return ReadCount(entry, 1, kMaxHosts, &settings->hosts);
   }
-  if (key == "on_demand") return SetBool(&settings->on_demand, key, value, where);
-  return SetHostKey(&settings->host, key, value, where, known);
+  if (entry.key == "on_demand") {
+    bool value = false;
+    SLUICE_RETURN_IF_ERROR(ReadBool(entry, &value));
+    settings->on_demand = value;
+    return {};
+  }
+  if (entry.key == "seed") return ReadCount(entry, 0, INT64_MAX, &settings->seed);
+  if (entry.key == "kind") {
+    size_t kind = 0;
+    SLUICE_RETURN_IF_ERROR(ReadChoice(entry, KindNames(), &kind));
+    settings->shape.kind = static_cast<TopologyKind>(kind);
+    settings->kind_given = true;
+    return {};
+  }
+  for (const ShapeKey& shape_key : kShapeKeys) {
+    if (shape_key.name != entry.key) continue;
+    settings->shape_entries.push_back(entry);
+    return SetShapeKey(&settings->shape, entry);
+  }
+  return SetHostKey(&settings->host, entry, known);
 }
 
-Status SetLimitKey(ResourceLimits* limits, std::string_view key, const std::string& value,
-                   const std::string& where, bool* known) {
+Status SetLimitKey(ResourceLimits* limits, const TextEntry& entry, bool* known) {
   *known = true;
   for (const LimitKey& limit : kLimitKeys) {
-    if (limit.name == key) return SetCount(&(limits->*limit.field), limit.low, limit.high, key, value, where);
+    if (limit.name == entry.key) return ReadCount(entry, limit.low, limit.high, &(limits->*limit.field));
   }
   *known = false;
   return {};
@@ -178,8 +153,10 @@ std::string HostKeys() {
   return "nics, ports, link, rate, delay, mtu, device, pci";
 }
 
-std::string FabricKeys() {
-  return "hosts, on_demand, " + HostKeys();
+std::string TopologyKeys() {
+  std::string names = "kind, hosts, on_demand, seed, " + HostKeys();
+  for (const ShapeKey& key : kShapeKeys) names += ", " + std::string(key.name);
+  return names;
 }
 
 std::string LimitKeys() {
@@ -188,35 +165,50 @@ std::string LimitKeys() {
   return names;
 }
 
-Topology BuildSingleSwitch(const std::vector<NamedHost>& hosts, const ResourceLimits& limits,
-                           bool on_demand) {
-  Topology topology;
-  topology.on_demand = on_demand;
-  topology.switches.push_back({"switch0"});
-  uint32_t switch_port = 0;
-  for (uint32_t h = 0; h < hosts.size(); ++h) {
-    const HostSettings& settings = hosts[h].settings;
-    HostSpec host;
-    host.name = hosts[h].name;
-    for (uint32_t n = 0; n < settings.nics; ++n) {
-      NicSpec nic;
-      nic.name = settings.device + std::to_string(n);
-      nic.pci = settings.pci;
-      nic.limits = limits;
-      nic.ports.assign(settings.ports, settings.port);
-      for (uint32_t p = 0; p < settings.ports; ++p) {
-        LinkSpec link;
-        link.a = {false, h, n, p};
-        link.b = {true, 0, 0, switch_port++};
-        link.rate_bps = settings.port.rate_bps;
-        link.delay = settings.port.delay;
-        topology.links.push_back(link);
+bool IsTopologyKind(std::string_view text) {
+  const auto& names = KindNames();
+  return std::find(names.begin(), names.end(), text) != names.end();
+}
+
+Status FinishSettings(TopologySettings* settings, const std::string& where) {
+  TopologyShape& shape = settings->shape;
+  const std::string kind(KindNames()[static_cast<size_t>(shape.kind)]);
+  for (const TextEntry& entry : settings->shape_entries) {
+    for (const ShapeKey& key : kShapeKeys) {
+      if (key.name != entry.key || (key.kinds & Bit(shape.kind)) != 0) continue;
+      std::string kinds;
+      for (size_t i = 0; i < KindNames().size(); ++i) {
+        if ((key.kinds >> i & 1) != 0) kinds += (kinds.empty() ? "" : ", ") + std::string(KindNames()[i]);
       }
-      host.nics.push_back(std::move(nic));
+      return InvalidArgument(entry.where + ": " + entry.key + " = " + entry.value +
+                             " means nothing for kind " + kind + "; it belongs to: " + kinds);
     }
-    topology.hosts.push_back(std::move(host));
   }
-  return topology;
+  if (settings->hosts_given || shape.kind == TopologyKind::kSingle) return {};
+  if (shape.kind == TopologyKind::kFatTree && shape.radix != 0) {
+    const uint64_t hosts =
+        FatTreePorts(shape.radix, shape.oversubscription) / (settings->host.nics * settings->host.ports);
+    if (hosts < 1 || hosts > kMaxHosts) {
+      return InvalidArgument(where + ": k = " + std::to_string(shape.radix) + " gives " +
+                             std::to_string(hosts) + " hosts; allowed: 1 to 8192, set hosts or another k");
+    }
+    settings->hosts = static_cast<uint32_t>(hosts);
+    settings->hosts_given = true;
+    return {};
+  }
+  return InvalidArgument(where + ": kind " + kind + " needs hosts, such as hosts = 128 (1 to 8192)");
+}
+
+TopologyPlan PlanOf(const TopologySettings& settings) {
+  TopologyPlan plan;
+  for (uint32_t i = 0; i < settings.hosts; ++i) {
+    plan.hosts.push_back({"host" + std::to_string(i), settings.host});
+  }
+  plan.default_host = settings.host;
+  plan.limits = settings.limits;
+  plan.shape = settings.shape;
+  plan.on_demand = settings.on_demand.value_or(!settings.hosts_given);
+  return plan;
 }
 
 }  // namespace sluice::soft

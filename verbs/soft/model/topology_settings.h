@@ -2,49 +2,41 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "verbs/soft/model/topology.h"
+#include "verbs/soft/model/topology_build.h"
+#include "verbs/soft/model/topology_text.h"
 
 namespace sluice::soft {
 
-// What one host is made of.
-struct HostSettings {
-  uint32_t nics = 1;
-  uint32_t ports = 1;
-  PortSpec port;
-  std::string device = "soft";
-  bool pci = true;
-};
-
-struct FabricSettings {
+struct TopologySettings {
   uint32_t hosts = 256;
-  bool on_demand = true;  // until hosts is given
+  bool hosts_given = false;
+  uint64_t seed = 1;
+  std::optional<bool> on_demand;  // not given: hosts come on demand until their number is given
   HostSettings host;
   ResourceLimits limits;
+  TopologyShape shape;
+  bool kind_given = false;
+  std::vector<TextEntry> shape_entries;  // to check, at the end, that they belong to the kind
 };
 
-// Each sets one key from its text. `where` starts the error message: `file.toml:7` or `topology "..."`.
-// kUnknown in `known` is not an error of these functions: the caller knows which keys its place allows.
-Status SetHostKey(HostSettings* settings, std::string_view key, const std::string& value,
-                  const std::string& where, bool* known);
-Status SetFabricKey(FabricSettings* settings, std::string_view key, const std::string& value,
-                    const std::string& where, bool* known);
-Status SetLimitKey(ResourceLimits* limits, std::string_view key, const std::string& value,
-                   const std::string& where, bool* known);
+// Each sets one key. Not `known`: the caller knows which keys its place allows.
+Status SetHostKey(HostSettings* settings, const TextEntry& entry, bool* known);
+Status SetTopologyKey(TopologySettings* settings, const TextEntry& entry, bool* known);
+Status SetLimitKey(ResourceLimits* limits, const TextEntry& entry, bool* known);
 // "hosts, on_demand, nics, ..." for messages.
-std::string FabricKeys();
+std::string TopologyKeys();
 std::string HostKeys();
 std::string LimitKeys();
 
-// Hosts named host0, host1, ... on one switch.
-struct NamedHost {
-  std::string name;
-  HostSettings settings;
-};
-Topology BuildSingleSwitch(const std::vector<NamedHost>& hosts, const ResourceLimits& limits, bool on_demand);
+bool IsTopologyKind(std::string_view text);
+// When every key is set: refuses keys that mean nothing for the kind, and derives the number of hosts.
+Status FinishSettings(TopologySettings* settings, const std::string& where);
+TopologyPlan PlanOf(const TopologySettings& settings);
 
 }  // namespace sluice::soft

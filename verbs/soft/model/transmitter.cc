@@ -13,41 +13,67 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
 
 Transmitter::Transmitter(NetworkContext* context, uint32_t id, uint64_t rate_bps, Picos delay,
                          PacketSource* source, PacketSink* sink)
-    : context_(context), source_(source), sink_(sink), rate_bps_(rate_bps), delay_(delay), id_(id) {}
+    : context_(context), source_(source), sink_(sink), rate_bps_(0), delay_(delay), id_(id) {
+  set_rate_bps(rate_bps);
+}
+
+void Transmitter::set_rate_bps(uint64_t rate_bps) {
+  rate_bps_ = rate_bps;
+  constexpr uint64_t kBitPicos = 8 * static_cast<uint64_t>(kPicosPerSecond);
+  picos_per_byte_ = kBitPicos % rate_bps == 0 ? static_cast<Picos>(kBitPicos / rate_bps) : 0;
+}
+
+void Transmitter::KickWhenIdle() {
+  if (idle_event_) return;
+  idle_event_ = true;
+  context_->scheduler.At(busy_until_, this, kIdle);
+}
 
 void Transmitter::Kick() {
   if (kicking_) return;
-  Scheduler& scheduler = context_->scheduler;
-  if (busy_until_ > scheduler.Now()) {
-    if (!idle_event_) {
-      idle_event_ = true;
-      scheduler.At(busy_until_, this, kIdle);
-    }
+  if (busy_until_ > context_->scheduler.Now()) {
+    KickWhenIdle();
     return;
   }
-  kicking_ = true;
-  Packet* packet = source_->NextPacket();
-  kicking_ = false;
-  if (packet == nullptr) return;
-  Send(packet);
-  if (source_->MayHavePacket() && !idle_event_) {
-    idle_event_ = true;
-    scheduler.At(busy_until_, this, kIdle);
+  Packet* packet;
+  if (!control_.empty()) {
+    packet = control_.Pop();
+  } else {
+    kicking_ = true;
+    packet = source_->NextPacket();
+    kicking_ = false;
+    // Looking for a packet may have freed a buffer for which a neighbour on this very link waits.
+    if (packet == nullptr && !control_.empty()) packet = control_.Pop();
+    if (packet == nullptr) return;
   }
+  Send(packet);
+  if (!control_.empty() || source_->MayHavePacket()) KickWhenIdle();
+}
+
+void Transmitter::SendControl(Packet* packet) {
+  control_.Push(packet);
+  Kick();
+}
+
+void Transmitter::SendBeside(Packet* packet) {
+  context_->scheduler.At(context_->scheduler.Now() + delay_, this, kBeside,
+                         reinterpret_cast<uint64_t>(packet));
 }
 
 void Transmitter::Send(Packet* packet) {
-  if (packet->wire_bytes != cached_bytes_) {
-    cached_bytes_ = packet->wire_bytes;
-    cached_time_ = SerialisationTime(cached_bytes_, rate_bps_);
-  }
   Scheduler& scheduler = context_->scheduler;
-  busy_until_ = scheduler.Now() + cached_time_;
-  if (counted_) ++context_->statistics.packet_hops;
-  const PacketFate fate = up_ ? FateOf(*packet) : PacketFate::kDrop;
+  const Picos time = TimeOf(packet->wire_bytes);
+  busy_until_ = scheduler.Now() + time;
+  truth_.busy_time += time;
+  const bool control = packet->kind == PacketKind::kPfcPause;
+  if (!control) {
+    if (counted_) ++context_->statistics.packet_hops;
+    truth_.bytes[packet->lane] += packet->wire_bytes;
+    ++truth_.packets;
+  }
+  const PacketFate fate = !up_ ? PacketFate::kDrop : control ? PacketFate::kDeliver : FateOf(*packet);
   if (fate == PacketFate::kDrop) {
-    ++context_->statistics.dropped_packets;
-    context_->packets.Delete(packet);
+    Lose(packet);
     return;
   }
   if (fate == PacketFate::kCorrupt) packet->corrupted = true;
@@ -57,6 +83,15 @@ void Transmitter::Send(Packet* packet) {
     arrival_event_ = true;
     scheduler.At(packet->arrival, this, kArrival);
   }
+}
+
+void Transmitter::Lose(Packet* packet) {
+  if (packet->kind != PacketKind::kPfcPause) {
+    ++context_->statistics.dropped_packets;
+    ++truth_.dropped;
+    source_->OnLost(*packet);
+  }
+  context_->packets.Delete(packet);
 }
 
 PacketFate Transmitter::FateOf(const Packet& packet) const {
@@ -80,43 +115,42 @@ PacketFate Transmitter::FateOf(const Packet& packet) const {
 void Transmitter::SetUp(bool up) {
   up_ = up;
   if (up) return;
-  while (!wire_.empty()) {
-    ++context_->statistics.dropped_packets;
-    context_->packets.Delete(wire_.Pop());
-  }
+  while (!wire_.empty()) Lose(wire_.Pop());
 }
 
 void Transmitter::Deliver() {
   Scheduler& scheduler = context_->scheduler;
   // The wire may have been emptied and filled again since the event was scheduled.
-  if (!wire_.empty() && wire_.front()->arrival <= scheduler.Now()) {
-    Packet* packet = wire_.Pop();
-    uint64_t& hash = context_->statistics.trace_hash;
-    hash = Mix(hash, static_cast<uint64_t>(scheduler.Now()));
-    hash = Mix(hash, (uint64_t{id_} << 40) ^ (uint64_t{packet->destination_qp} << 24) ^ packet->psn);
-    hash = Mix(hash, (uint64_t{packet->wire_bytes} << 8) ^ static_cast<uint64_t>(packet->kind));
-    // Before Receive: it may send on this very link.
-    if (!wire_.empty()) {
-      scheduler.At(wire_.front()->arrival, this, kArrival);
-    } else {
-      arrival_event_ = false;
-    }
-    sink_->Receive(packet);
-    return;
-  }
+  Packet* packet = nullptr;
+  if (!wire_.empty() && wire_.front()->arrival <= scheduler.Now()) packet = wire_.Pop();
+  // Before Receive: it may send on this very link.
   if (!wire_.empty()) {
     scheduler.At(wire_.front()->arrival, this, kArrival);
   } else {
     arrival_event_ = false;
   }
+  if (packet == nullptr) return;
+  uint64_t& hash = context_->statistics.trace_hash;
+  hash = Mix(hash, static_cast<uint64_t>(scheduler.Now()));
+  hash = Mix(hash, (uint64_t{id_} << 40) ^ (uint64_t{packet->destination_qp} << 24) ^ packet->psn);
+  hash = Mix(hash, (uint64_t{packet->wire_bytes} << 8) ^ static_cast<uint64_t>(packet->kind));
+  sink_->Receive(packet);
 }
 
-void Transmitter::OnEvent(uint32_t kind, uint64_t) {
-  if (kind == kIdle) {
-    idle_event_ = false;
-    if (source_->MayHavePacket()) Kick();
-  } else {
+void Transmitter::OnEvent(uint32_t kind, uint64_t argument) {
+  if (kind == kArrival) {
     Deliver();
+  } else if (kind == kIdle) {
+    idle_event_ = false;
+    // A packet sent meanwhile, at this very moment, asks again behind it.
+    if (!control_.empty() || source_->MayHavePacket()) Kick();
+  } else {
+    Packet* packet = reinterpret_cast<Packet*>(argument);
+    if (up_) {
+      sink_->Receive(packet);
+    } else {
+      context_->packets.Delete(packet);
+    }
   }
 }
 

@@ -10,24 +10,43 @@
 
 #include "verbs/soft/model/clock.h"
 #include "verbs/soft/model/fabric.h"
+#include "verbs/soft/model/network_settings.h"
+#include "verbs/soft/model/network_truth.h"
 #include "verbs/soft/model/packet.h"
 #include "verbs/soft/model/scheduler.h"
 
 namespace sluice::soft {
 
+class SendGate;
+class Transmitter;
+
 class PacketSource {
  public:
+  // What the far end allows; a source without one sends whenever it likes.
+  virtual SendGate* gate() { return nullptr; }
   // The next packet to send, or nullptr: then the source calls Transmitter::Kick when there is one.
   virtual Packet* NextPacket() = 0;
-  // Whether NextPacket may have one. False saves an event.
+  // Whether NextPacket may have one, or wants to know when the link is idle. False saves an event.
   virtual bool MayHavePacket() const = 0;
+  // A fault or a downed link took a packet that was sent: it arrives nowhere.
+  virtual void OnLost(const Packet& packet) = 0;
 
  protected:
   ~PacketSource() = default;
 };
 
+// What a NIC port learns about the link that it is on.
+struct EdgeLink {
+  Transmitter* uplink = nullptr;
+  SendGate* far_gate = nullptr;  // of the sender at the other end
+  const SwitchSettings* settings = nullptr;
+  bool infiniband = false;
+  bool credits = false;
+};
+
 class PacketSink {
  public:
+  virtual void OnConnected(const EdgeLink&) {}
   // Takes over the packet.
   virtual void Receive(Packet* packet) = 0;
 
@@ -50,19 +69,36 @@ class Transmitter final : public EventTarget {
 
   // The source has something to send.
   void Kick();
+  // A frame of the link itself (PFC): before all data, behind the packet in progress.
+  void SendControl(Packet* packet);
+  // As SendControl, but takes no time on the link.
+  void SendBeside(Packet* packet);
+  // Asks the source again when the packet in progress has left.
+  void KickWhenIdle();
   // Down: what is on the wire is lost, and so is what is sent.
   void SetUp(bool up);
   bool up() const { return up_; }
   void set_counted(bool counted) { counted_ = counted; }
   void set_from_host(bool from_host) { from_host_ = from_host; }
+  uint32_t id() const { return id_; }
   uint64_t rate_bps() const { return rate_bps_; }
+  void set_rate_bps(uint64_t rate_bps);
+  Picos delay() const { return delay_; }
+  // When the packet in progress has left; in the past when there is none.
+  Picos busy_until() const { return busy_until_; }
+  Picos TimeOf(uint32_t bytes) const {
+    return picos_per_byte_ != 0 ? bytes * picos_per_byte_ : SerialisationTime(bytes, rate_bps_);
+  }
+  LinkTruth& truth() { return truth_; }
+  const LinkTruth& truth() const { return truth_; }
 
   void OnEvent(uint32_t kind, uint64_t argument) override;
 
  private:
-  enum : uint32_t { kIdle, kArrival };
+  enum : uint32_t { kIdle, kArrival, kBeside };
   void Send(Packet* packet);
   void Deliver();
+  void Lose(Packet* packet);
   PacketFate FateOf(const Packet& packet) const;
 
   NetworkContext* context_;
@@ -70,10 +106,10 @@ class Transmitter final : public EventTarget {
   PacketSink* sink_;
   uint64_t rate_bps_;
   Picos delay_;
+  Picos picos_per_byte_ = 0;  // 0: no whole number
   Picos busy_until_ = 0;
-  uint64_t cached_bytes_ = 0;  // most packets of a flow are of one size
-  Picos cached_time_ = 0;
   PacketQueue wire_;
+  PacketQueue control_;
   uint32_t id_;
   bool up_ = true;
   bool counted_ = true;  // false: a loop inside a NIC, no link
@@ -81,6 +117,7 @@ class Transmitter final : public EventTarget {
   bool idle_event_ = false;
   bool arrival_event_ = false;
   bool kicking_ = false;
+  LinkTruth truth_;
 };
 
 }  // namespace sluice::soft
