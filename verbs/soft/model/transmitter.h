@@ -93,6 +93,11 @@ class Transmitter final : public EventTarget {
   const LinkTruth& truth() const { return truth_; }
 
   void OnEvent(uint32_t kind, uint64_t argument) override;
+  void Prefetch() const override {
+    __builtin_prefetch(wire_.front());
+    __builtin_prefetch(sink_);
+    __builtin_prefetch(source_);
+  }
 
  private:
   enum : uint32_t { kIdle, kArrival, kBeside };
