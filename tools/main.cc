@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/perf/perf.h"
+#include "tools/scenario/command.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"Sluice: NCCL over RDMA verbs"};
@@ -15,6 +16,10 @@ int main(int argc, char** argv) {
   CLI::App* perf_command =
       app.add_subcommand("perf", "collective benchmark for any NCCL NET plugin, without GPUs");
   sluice::perf::AddOptions(perf_command, &perf);
+  sluice::scenario::Options scenario;
+  CLI::App* scenario_command =
+      app.add_subcommand("scenario", "named experiments on the network model, in virtual time");
+  sluice::scenario::AddOptions(scenario_command, &scenario);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -22,8 +27,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::string text = error.what();
     for (char& c : text) c = c == '\n' ? ' ' : c;
-    fprintf(stderr, "sluice: %s; see sluice %s--help\n", text.c_str(), perf_command->parsed() ? "perf " : "");
+    const char* command = perf_command->parsed() ? "perf " : scenario_command->parsed() ? "scenario " : "";
+    fprintf(stderr, "sluice: %s; see sluice %s--help\n", text.c_str(), command);
     return 2;
   }
+  if (scenario_command->parsed()) return sluice::scenario::Run(scenario);
   return sluice::perf::Run(perf, std::vector<std::string>(argv, argv + argc));
 }

@@ -49,7 +49,7 @@ struct RcSettings {
   uint8_t timeout = 14;     // T = 4.096 us * 2^timeout; 0: no timer
   double timer_factor = 1;  // the timer expires at T times this, 1 to 4
   uint8_t retry_count = 7;
-  // Packets that may arrive before an earlier one, at most 512: adaptive routing with queue pairs that accept
+  // Packets that may arrive before an earlier one, at most 256: adaptive routing with queue pairs that accept
   // it. 0: whatever overtakes is a gap.
   uint32_t reorder_packets = 0;
 
@@ -82,6 +82,7 @@ struct FlowContext {
   FlowObserver* observer = nullptr;
   EventTarget* timers = nullptr;  // its kinds are FlowTimer, its arguments FlowId
   RcSettings rc;
+  const NicSettings* nic = nullptr;  // rate control
   FlowCounters counters;
   uint64_t seed = 1;
 

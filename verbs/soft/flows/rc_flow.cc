@@ -20,11 +20,13 @@ uint32_t HashOf(uint32_t given, const FlowContext& context, FlowId id, uint32_t 
 }  // namespace
 
 RcFlow::RcFlow(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_t lane, Egress* source,
-               Egress* sink)
-    : sender_(context, id, spec, lane, source), receiver_(context, id, spec, lane, sink) {}
+               Egress* sink, uint64_t link_rate_bps)
+    : sender_(context, id, spec, lane, source, link_rate_bps), receiver_(context, id, spec, lane, sink) {}
 
 void RcFlow::OnPacket(const Packet& packet, bool at_source) {
-  if (at_source) {
+  if (packet.kind == PacketKind::kCnp) {
+    sender_.OnCongestion();
+  } else if (at_source) {
     sender_.OnAnswer(packet);
   } else {
     receiver_.OnData(packet);
@@ -40,7 +42,8 @@ void RcFlow::OnTimer(FlowTimer timer) {
   }
 }
 
-RcSender::RcSender(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_t lane, Egress* egress)
+RcSender::RcSender(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_t lane, Egress* egress,
+                   uint64_t link_rate_bps)
     : context_(*context),
       egress_(egress),
       control_(spec.control == nullptr ? nullptr : spec.control->Make()),
@@ -60,6 +63,14 @@ RcSender::RcSender(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_
       retries_left_(context->rc.retry_count) {
   hook_.client = this;
   hook_.lane = lane;
+  if (context->nic->rate_control == RateControl::kDcqcn) {
+    rate_ = std::make_unique<DcqcnRate>(&context->nic->dcqcn, link_rate_bps);
+    hook_.rate = rate_.get();
+  }
+}
+
+void RcSender::OnCongestion() {
+  if (rate_ != nullptr) rate_->OnCnp(context_.Now());
 }
 
 void RcSender::Post(uint64_t bytes) {
@@ -110,7 +121,7 @@ Packet* RcSender::NextPacket() {
   packet->traffic_class = traffic_class_;
   packet->payload_bytes = bytes;
   packet->wire_bytes = rc.header_bytes + bytes;
-  packet->ecn = kEcnCapable;
+  packet->ecn = rate_ != nullptr ? kEcnCapable : kEcnNotCapable;
   if (index == 0) {
     packet->flags |= kFirstPacket;
     packet->wire_bytes += rc.first_bytes;
@@ -261,6 +272,7 @@ RcReceiver::RcReceiver(FlowContext* context, FlowId id, const FlowSpec& spec, ui
 
 void RcReceiver::OnData(const Packet& packet) {
   const uint64_t psn = ExtendPsn(expected_, packet.psn);
+  if (packet.ecn == kEcnCongestion) Notify();
   const bool ask = (packet.flags & kAckRequested) != 0;
   const auto sent_at = static_cast<Picos>(packet.length);
   if (psn < expected_) {
@@ -329,10 +341,9 @@ void RcReceiver::Answer(Syndrome syndrome, uint64_t psn, Picos sent_at) {
   egress_->Kick();
 }
 
-Packet* RcReceiver::TakeAck() {
-  if (acks_due_ == 0 && !nak_due_) return nullptr;
+Packet* RcReceiver::NewPacket(PacketKind kind) const {
   Packet* packet = context_.network->packets.New();
-  packet->kind = PacketKind::kAck;
+  packet->kind = kind;
   packet->source = source_;
   packet->destination = destination_;
   packet->destination_qp = SourceNumber(id_);
@@ -341,6 +352,23 @@ Packet* RcReceiver::TakeAck() {
   packet->sl = sl_;
   packet->traffic_class = traffic_class_;
   packet->wire_bytes = context_.rc.ack_bytes;
+  return packet;
+}
+
+void RcReceiver::Notify() {
+  const NicSettings& nic = *context_.nic;
+  if (nic.rate_control != RateControl::kDcqcn || !notifier_.Due(context_.Now(), nic.dcqcn.cnp_interval))
+    return;
+  Packet* packet = NewPacket(PacketKind::kCnp);
+  packet->lane = nic.cnp_priority;
+  // An acknowledgement carries 4 bytes behind the base transport header, a CNP 16.
+  packet->wire_bytes += kCnpExtensionBytes - 4;
+  egress_->SendNow(packet);
+}
+
+Packet* RcReceiver::TakeAck() {
+  if (acks_due_ == 0 && !nak_due_) return nullptr;
+  Packet* packet = NewPacket(PacketKind::kAck);
   packet->length = static_cast<uint64_t>(sent_at_);
   if (nak_due_) {
     // It also acknowledges all that came before.

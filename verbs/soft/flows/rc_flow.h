@@ -10,18 +10,21 @@
 #include <memory>
 
 #include "verbs/soft/flows/flow.h"
+#include "verbs/soft/model/dcqcn.h"
 #include "verbs/soft/model/ring.h"
 
 namespace sluice::soft {
 
 class RcSender final : public PortClient {
  public:
-  RcSender(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_t lane, Egress* egress);
+  RcSender(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_t lane, Egress* egress,
+           uint64_t link_rate_bps);
   ~RcSender() {
     if (hook_.linked()) hook_.Unlink();
   }
   void Post(uint64_t bytes);
   void OnAnswer(const Packet& packet);
+  void OnCongestion();
   void OnRetransmitTimer();
   void Activate();
   Packet* NextPacket() override;
@@ -43,11 +46,12 @@ class RcSender final : public PortClient {
   Egress* egress_;
   RingHook hook_;
   std::unique_ptr<CongestionControl> control_;
-  Ring<Message> messages_;  // not wholly acknowledged
-  uint64_t post_psn_;       // one behind the last packet posted
-  uint64_t una_;            // oldest packet not acknowledged
-  uint64_t tx_psn_;         // next to send
-  uint64_t max_sent_;       // one behind the highest ever sent
+  std::unique_ptr<DcqcnRate> rate_;  // with RateControl::kDcqcn
+  Ring<Message> messages_;           // not wholly acknowledged
+  uint64_t post_psn_;                // one behind the last packet posted
+  uint64_t una_;                     // oldest packet not acknowledged
+  uint64_t tx_psn_;                  // next to send
+  uint64_t max_sent_;                // one behind the highest ever sent
   uint64_t ack_expected_ = 0;
   uint64_t una_first_;       // first packet of the front message
   uint64_t una_bytes_ = 0;   // payload before the front message
@@ -81,10 +85,13 @@ class RcReceiver final : public PortClient {
   Packet* TakeAck() override;
 
  private:
-  static constexpr uint32_t kReorderPackets = 512;
+  static constexpr uint32_t kReorderPackets = 256;
   void Accept(bool last);
   void Answer(Syndrome syndrome, uint64_t psn, Picos sent_at);
   bool Store(const Packet& packet, uint64_t psn);
+  // An ECN mark came: a CNP goes back, unless one has just gone.
+  void Notify();
+  Packet* NewPacket(PacketKind kind) const;
 
   FlowContext& context_;
   Egress* egress_;
@@ -92,6 +99,7 @@ class RcReceiver final : public PortClient {
   uint64_t expected_;
   uint64_t messages_ = 0;  // received whole
   uint64_t nak_psn_ = 0;
+  CnpNotifier notifier_;
   Picos sent_at_ = 0;  // of the packet that asked for the answer
   uint32_t source_;
   uint32_t destination_;
@@ -111,7 +119,8 @@ class RcReceiver final : public PortClient {
 
 class RcFlow final : public Flow {
  public:
-  RcFlow(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_t lane, Egress* source, Egress* sink);
+  RcFlow(FlowContext* context, FlowId id, const FlowSpec& spec, uint8_t lane, Egress* source, Egress* sink,
+         uint64_t link_rate_bps);
   void Post(uint64_t bytes) override { sender_.Post(bytes); }
   void OnPacket(const Packet& packet, bool at_source) override;
   void OnTimer(FlowTimer timer) override;

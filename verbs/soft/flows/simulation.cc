@@ -28,7 +28,7 @@ Result<std::unique_ptr<Simulation>> Simulation::Create(Topology topology,
                                                        const SimulationSettings& settings) {
   SLUICE_RETURN_IF_ERROR(CheckTopology(topology));
   const RcSettings& rc = settings.rc;
-  if (rc.payload_bytes == 0 || rc.ack_interval_packets == 0 || rc.timeout > 31 || rc.reorder_packets > 512 ||
+  if (rc.payload_bytes == 0 || rc.ack_interval_packets == 0 || rc.timeout > 31 || rc.reorder_packets > 256 ||
       rc.timer_factor < 1 || rc.timer_factor > 4) {
     return InvalidArgument(
         "RC settings out of range: payload and acknowledgement interval from 1, timeout to 31, reordering to "
@@ -46,6 +46,7 @@ Simulation::Simulation(Topology topology, const SimulationSettings& settings)
   context_.observer = this;
   context_.timers = this;
   context_.rc = settings.rc;
+  context_.nic = &topology_.nic_settings;
   context_.seed = settings.seed;
 }
 
@@ -70,10 +71,7 @@ void Simulation::Build() {
 }
 
 uint8_t Simulation::LaneOf(const FlowSpec& spec) const {
-  const PortSpec& port = hosts_[spec.source]->port.spec();
-  const SwitchSettings& settings = topology_.switch_settings;
-  return port.link_layer == LinkLayer::kInfiniBand ? settings.sl_to_vl[spec.sl & 15]
-                                                   : settings.dscp_to_priority[spec.traffic_class >> 2];
+  return hosts_[spec.source]->port.LaneOf(spec.sl, spec.traffic_class);
 }
 
 FlowId Simulation::AddFlow(const FlowSpec& spec) {
@@ -93,7 +91,8 @@ Flow& Simulation::FlowOf(FlowId flow) {
     Egress* out = loop ? source.port.loop() : source.port.wire();
     Egress* back = loop ? sink.port.loop() : sink.port.wire();
     if (settings_.transport == Transport::kRc) {
-      flows_[flow] = std::make_unique<RcFlow>(&context_, flow, spec, LaneOf(spec), out, back);
+      flows_[flow] = std::make_unique<RcFlow>(&context_, flow, spec, LaneOf(spec), out, back,
+                                              source.port.spec().rate_bps);
     } else {
       if (settings_.transport == Transport::kRccc && sink.pull_pacer == nullptr) {
         sink.pull_pacer = std::make_unique<UecPullPacer>(&context_, settings_.uec, spec.destination,

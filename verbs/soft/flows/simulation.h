@@ -69,6 +69,8 @@ class Simulation final : public EventTarget, public FlowObserver {
   const FlowCounters& counters() const { return context_.counters; }
   FabricStatistics statistics() const;
   Network& network() { return network_; }
+  NetworkTruth& truth() { return network_; }
+  const NetworkTruth& truth() const { return network_; }
   NetworkContext& context() { return network_context_; }
   PortCounters& port_counters(uint32_t endpoint);
 

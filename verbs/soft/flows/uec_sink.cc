@@ -10,11 +10,6 @@ namespace {
 constexpr uint32_t kBitmapPackets = 64;
 constexpr uint32_t kPullPaths = 128;
 
-// The switch that trims a packet writes down how many it had passed.
-bool TrimmedAtLastHop(const Packet& packet) {
-  return packet.rnr_timer == packet.hops;
-}
-
 }  // namespace
 
 UecSink::UecSink(FlowContext* context, const UecSettings& settings, FlowId id, const FlowSpec& spec,
@@ -99,7 +94,6 @@ void UecSink::OnTrimmed(const Packet& packet) {
   Packet* nack = NewControl(PacketKind::kUecNack);
   nack->psn = packet.psn;
   nack->imm_data = packet.imm_data;
-  nack->rnr_timer = TrimmedAtLastHop(packet) ? 1 : 0;
   Queue(nack);
   RequestPull();
 }

@@ -266,10 +266,8 @@ void UecSource::OnNack(const Packet& packet) {
   to_repeat_.insert(packet.psn);
   repeat_bytes_ += record.wire_bytes;
   StopSpeculating();
-  // A packet that was trimmed at the receiver's own link says nothing against its path.
-  const bool last_hop = packet.rnr_timer != 0;
-  spray_.OnFeedback(static_cast<uint16_t>(packet.imm_data),
-                    last_hop ? PathFeedback::kGood : PathFeedback::kTrimmed);
+  // Nearly all trimming is at the receiver's own link, which says nothing against the path.
+  spray_.OnFeedback(static_cast<uint16_t>(packet.imm_data), PathFeedback::kGood);
   Activate();
 }
 

@@ -13,8 +13,6 @@ int PenaltyOf(PathFeedback feedback) {
       return 0;
     case PathFeedback::kMarked:
       return 1;
-    case PathFeedback::kTrimmed:
-      return 4;
     case PathFeedback::kTimeout:
       return kMaxPenalty;
   }

@@ -13,7 +13,7 @@
 
 namespace sluice::soft {
 
-enum class PathFeedback : uint8_t { kGood, kMarked, kTrimmed, kTimeout };
+enum class PathFeedback : uint8_t { kGood, kMarked, kTimeout };
 
 class UecSpray {
  public:

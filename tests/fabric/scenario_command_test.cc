@@ -1,0 +1,93 @@
+// `sluice scenario` from outside: exit codes, one-line errors, output.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+namespace {
+
+using testing::HasSubstr;
+
+struct Ran {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Ran RunScenario(const std::string& arguments) {
+  const std::string base = testing::TempDir() + "scenario_command_" + std::to_string(getpid());
+  const std::string command = std::string(getenv("SLUICE_BUILD_DIR")) + "/bin/sluice scenario " + arguments +
+                              " >" + base + ".out 2>" + base + ".err";
+  const int status = system(command.c_str());
+  Ran ran;
+  ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  ran.out = ReadFile(base + ".out");
+  ran.err = ReadFile(base + ".err");
+  unlink((base + ".out").c_str());
+  unlink((base + ".err").c_str());
+  return ran;
+}
+
+size_t Lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(ScenarioCommand, ListNamesEveryScenarioInALine) {
+  const Ran ran = RunScenario("list");
+  EXPECT_EQ(ran.exit_code, 0);
+  for (const char* name : {"uncontended", "incast", "victim", "priority", "storage", "fairness", "lossy",
+                           "all-to-all", "permutation", "two-jobs", "validate"}) {
+    EXPECT_THAT(ran.out, HasSubstr(std::string(name) + " ")) << ran.out;
+  }
+}
+
+TEST(ScenarioCommand, BadUsageIsOneLineAndExitTwo) {
+  for (const char* arguments : {"", "nonsense", "incast --size huge", "incast --seeds 100000000",
+                                "incast --host typical", "incast --plugin x.so", "victim --topology hosts=4",
+                                "incast --topology hosts=zero", "validate --plot x.svg", "incast --bogus"}) {
+    const Ran ran = RunScenario(arguments);
+    EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.err;
+    EXPECT_EQ(ran.out, "") << arguments;
+    EXPECT_THAT(ran.err, testing::StartsWith("sluice")) << arguments;
+    EXPECT_EQ(Lines(ran.err), 1U) << arguments << ": " << ran.err;
+  }
+}
+
+TEST(ScenarioCommand, TheSameSeedGivesTheSameBytes) {
+  const std::string arguments = "incast --size ci --seeds 2 --json";
+  const Ran one = RunScenario(arguments + " --jobs 1");
+  const Ran two = RunScenario(arguments + " --jobs 2");
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(one.out, two.out);
+  const nlohmann::json json = nlohmann::json::parse(one.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << one.out;
+  EXPECT_EQ(json["scenario"], "incast");
+  EXPECT_EQ(json["seeds"], nlohmann::json::array({1, 2}));
+  EXPECT_GT(json["metrics"].size(), 5U);
+}
+
+TEST(ScenarioCommand, AnotherTopologyAndAPlot) {
+  const std::string plot = testing::TempDir() + "scenario_plot_" + std::to_string(getpid()) + ".svg";
+  const Ran ran = RunScenario("incast --size ci --topology leaf-spine:hosts=64,rate=100G --plot " + plot);
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("last completion, 8:1"));
+  EXPECT_THAT(ReadFile(plot), HasSubstr("<polyline"));
+  unlink(plot.c_str());
+}
+
+}  // namespace

@@ -1,0 +1,147 @@
+#include "tools/scenario/command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "tools/scenario/report.h"
+#include "tools/scenario/seed_runner.h"
+#include "tools/scenario/validate.h"
+#include "verbs/soft/model/topology.h"
+
+namespace sluice::scenario {
+namespace {
+
+constexpr int kBadUsage = 2;
+constexpr uint32_t kMaxSeeds = 10'000;
+
+int Complain(const std::string& message) {
+  fprintf(stderr, "sluice scenario: %s\n", message.c_str());
+  return kBadUsage;
+}
+
+void PrintList() {
+  for (const Scenario& scenario : AllScenarios()) {
+    printf("%-12s %-7s %s\n", scenario.name, scenario.engine == Engine::kFlows ? "flows" : "plugin",
+           scenario.line);
+  }
+  printf("%-12s %-7s %s\n", "validate", "flows",
+         "the model's figures beside recorded ones and closed forms, each with its band and a verdict");
+  printf(
+      "flows: RC flows of the network model; --plugin, --host and SLUICE_* settings have no effect and are "
+      "refused.\n"
+      "plugin: the real plugin in virtual time; they apply.\n");
+}
+
+bool ParseSize(const std::string& text, Size* size) {
+  for (const Size known : {Size::kCi, Size::kDefault, Size::kFull}) {
+    if (text != SizeName(known)) continue;
+    *size = known;
+    return true;
+  }
+  return false;
+}
+
+// What would be ignored is refused, so that nobody believes it had an effect. Empty: all is well.
+std::string Unusable(const Options& options, Engine engine, bool takes_topology) {
+  if (engine == Engine::kFlows) {
+    const std::string uses = options.name + " runs flows of the network model and no plugin; leave it out";
+    if (!options.plugin.empty()) return "--plugin " + options.plugin + ": no effect here: " + uses;
+    if (!options.host.empty()) return "--host " + options.host + ": no effect here: " + uses;
+  }
+  if (!takes_topology && !options.topology.empty()) {
+    return "--topology " + options.topology + ": no effect here: " + options.name +
+           " is defined for its own network; leave it out";
+  }
+  return "";
+}
+
+int RunScenario(const Scenario& scenario, const Options& options, Size size) {
+  RunConfig config;
+  config.size = size;
+  config.topology = options.topology;
+  const uint32_t count = scenario.seed_matters ? std::max(1U, options.seeds) : 1;
+  if (!scenario.seed_matters && options.seeds > 1) {
+    fprintf(stderr, "sluice scenario: %s draws nothing at random: one seed says all\n", scenario.name);
+  }
+  std::vector<uint64_t> seeds;
+  for (uint32_t i = 0; i < count; ++i) seeds.push_back(options.seed + i);
+  const SeedResults results = RunSeeds(scenario.name, seeds, options.jobs, [&](uint64_t seed) {
+    RunConfig one = config;
+    one.seed = seed;
+    return scenario.run(one);
+  });
+  if (options.json) {
+    printf("%s\n", ToJson(scenario, config, results.outcomes, results.failures).c_str());
+  } else if (!results.outcomes.empty()) {
+    PrintTable(stdout, scenario, results.outcomes);
+  }
+  for (const std::string& failure : results.failures)
+    fprintf(stderr, "sluice scenario: %s\n", failure.c_str());
+  if (results.interrupted) fprintf(stderr, "sluice scenario: interrupted; the results so far are above\n");
+  if (!options.plot.empty() && !results.outcomes.empty()) {
+    if (Status status = WritePlot(options.plot, scenario, results.outcomes); !status.ok()) {
+      fprintf(stderr, "sluice scenario: %s\n", status.message().c_str());
+      return 1;
+    }
+  }
+  return results.failures.empty() && !results.interrupted ? 0 : 1;
+}
+
+}  // namespace
+
+void AddOptions(CLI::App* app, Options* o) {
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app->add_option("name", o->name, "which one; list names them, validate checks the model itself")
+      ->required();
+  app->add_option("--size", o->size_name, "ci, default (at most 20 million packet-hops a run) or full")
+      ->capture_default_str();
+  app->add_option("--seeds", o->seeds, "runs with different random draws, in parallel processes; default 1");
+  app->add_option("--seed", o->seed, "the first seed")->capture_default_str();
+  app->add_option("--jobs", o->jobs, "processes at a time; default: one per processor");
+  app->add_flag("--json", o->json, "one JSON object instead of the table");
+  app->add_option("--plot", o->plot, "write the distribution of the scenario's samples to this SVG file");
+  app->add_option(
+      "--topology", o->topology,
+      "network to run on: a TOML file, or one line such as leaf-spine:hosts=128,rate=400G; default: the "
+      "scenario's own");
+  app->add_option("--host", o->host,
+                  "ideal or typical: what calls cost a host (scenarios that run the plugin)");
+  app->add_option("--plugin", o->plugin, "NET plugin to run (scenarios that run the plugin)");
+}
+
+int Run(const Options& options) {
+  Size size;
+  if (!ParseSize(options.size_name, &size)) {
+    return Complain("--size " + options.size_name + ": unknown; use one of ci, default, full");
+  }
+  if (options.seeds > kMaxSeeds) {
+    return Complain("--seeds " + std::to_string(options.seeds) + ": out of range; use 1 to " +
+                    std::to_string(kMaxSeeds));
+  }
+  if (options.name == "list") {
+    PrintList();
+    return 0;
+  }
+  if (options.name == "validate") {
+    if (const std::string why = Unusable(options, Engine::kFlows, false); !why.empty()) return Complain(why);
+    if (!options.plot.empty())
+      return Complain("--plot " + options.plot + ": validate draws no plot; leave it out");
+    return Validate({size, options.seed, options.seeds, options.jobs, options.json});
+  }
+  const Scenario* scenario = FindScenario(options.name);
+  if (scenario == nullptr) {
+    return Complain(options.name + ": there is no such scenario; sluice scenario list names them");
+  }
+  if (const std::string why = Unusable(options, scenario->engine, scenario->takes_topology); !why.empty()) {
+    return Complain(why);
+  }
+  if (!options.topology.empty()) {
+    const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
+    if (!topology.ok()) return Complain(topology.status().message());
+  }
+  return RunScenario(*scenario, options, size);
+}
+
+}  // namespace sluice::scenario

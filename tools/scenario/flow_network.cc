@@ -1,0 +1,127 @@
+#include "tools/scenario/flow_network.h"
+
+#include <algorithm>
+
+namespace sluice::scenario {
+
+using soft::FlowId;
+using soft::Simulation;
+using soft::Topology;
+
+const soft::CongestionControlFactory* StaticControl() {
+  static const soft::StaticWindowFactory window(soft::kNcclChannelBytes);
+  return &window;
+}
+
+std::vector<Arm> StandardArms(const RunConfig& config) {
+  if (!config.topology.empty()) return {{"static", false, StaticControl()}, {"unbounded", false, nullptr}};
+  return {{"roce static", false, StaticControl()},
+          {"roce unbounded", false, nullptr},
+          {"ib static", true, StaticControl()}};
+}
+
+Result<Topology> TopologyOf(const RunConfig& config, const std::string& default_text, const Arm& arm) {
+  if (!config.topology.empty()) return Topology::Parse(config.topology);
+  Result<Topology> topology =
+      Topology::FromText(default_text + (arm.infiniband ? ",link=infiniband,delay=100ns" : ",delay=1us"));
+  if (!topology.ok()) return topology.status();
+  topology->switch_settings =
+      arm.infiniband ? soft::SwitchSettings::InfiniBand() : soft::SwitchSettings::Shared64();
+  return topology;
+}
+
+bool IsInfiniBand(const Topology& topology) {
+  return topology.hosts.front().nics.front().ports.front().link_layer == soft::LinkLayer::kInfiniBand;
+}
+
+uint64_t RateOf(const Topology& topology) {
+  return topology.hosts.front().nics.front().ports.front().rate_bps;
+}
+
+uint32_t EndpointCount(const Topology& topology) {
+  size_t count = 0;
+  for (const soft::HostSpec& host : topology.hosts) {
+    for (const soft::NicSpec& nic : host.nics) count += nic.ports.size();
+  }
+  return static_cast<uint32_t>(count);
+}
+
+Status NeedEndpoints(const Topology& topology, uint32_t needed) {
+  const uint32_t count = EndpointCount(topology);
+  if (count >= needed) return Status::Ok();
+  return InvalidArgument("--topology: " + std::to_string(count) +
+                         " NIC ports are too few; this scenario needs " + std::to_string(needed));
+}
+
+soft::SimulationSettings FlowSettings(const Topology& topology, uint64_t seed) {
+  soft::SimulationSettings settings;
+  settings.seed = seed;
+  settings.rc = IsInfiniBand(topology) ? soft::RcSettings::InfiniBand() : soft::RcSettings::Roce();
+  return settings;
+}
+
+Result<std::unique_ptr<Simulation>> MakeSimulation(const Topology& topology, uint64_t seed) {
+  Topology copy = topology;
+  copy.routing.seed = seed;
+  return Simulation::Create(std::move(copy), FlowSettings(topology, seed));
+}
+
+Result<double> AloneUs(const Topology& topology, uint32_t source, uint32_t destination, uint64_t bytes) {
+  Result<std::unique_ptr<Simulation>> made = MakeSimulation(topology, 1);
+  if (!made.ok()) return made.status();
+  Simulation& simulation = **made;
+  const FlowId flow = simulation.AddFlow({.source = source, .destination = destination});
+  simulation.PostAt(0, flow, bytes);
+  simulation.Run();
+  if (simulation.FinishTime(flow) == soft::kNever) return InternalError("a flow alone did not finish");
+  return Us(simulation.FinishTime(flow));
+}
+
+uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc) {
+  const uint64_t packets = bytes == 0 ? 1 : (bytes + rc.payload_bytes - 1) / rc.payload_bytes;
+  return bytes + packets * rc.header_bytes + rc.first_bytes + rc.last_bytes;
+}
+
+uint64_t PausesReceived(const Simulation& simulation, LinkKind kind) {
+  const std::vector<soft::LinkSpec>& links = simulation.topology().links;
+  uint64_t pauses = 0;
+  for (uint32_t i = 0; i < links.size(); ++i) {
+    if (kind == LinkKind::kBetweenSwitches && !(links[i].a.is_switch && links[i].b.is_switch)) continue;
+    for (uint32_t direction = 0; direction < 2; ++direction) {
+      pauses += simulation.truth().link(2 * i + direction).pauses_received;
+    }
+  }
+  return pauses;
+}
+
+double BusiestLinkUs(const Simulation& simulation) {
+  const std::vector<soft::LinkSpec>& links = simulation.topology().links;
+  double most_us = 0;
+  for (uint32_t i = 0; i < links.size(); ++i) {
+    for (uint32_t direction = 0; direction < 2; ++direction) {
+      uint64_t bytes = 0;
+      for (const uint64_t lane : simulation.truth().link(2 * i + direction).bytes) bytes += lane;
+      most_us = std::max(most_us, static_cast<double>(bytes) * 8e6 / static_cast<double>(links[i].rate_bps));
+    }
+  }
+  return most_us;
+}
+
+void FlowRouter::Set(FlowId flow, soft::FlowObserver* observer) {
+  if (observers_.size() <= flow) observers_.resize(flow + 1, nullptr);
+  observers_[flow] = observer;
+}
+
+void FlowRouter::OnSent(FlowId flow, uint64_t message) {
+  if (soft::FlowObserver* observer = Find(flow)) observer->OnSent(flow, message);
+}
+
+void FlowRouter::OnReceived(FlowId flow, uint64_t message) {
+  if (soft::FlowObserver* observer = Find(flow)) observer->OnReceived(flow, message);
+}
+
+void FlowRouter::OnFailed(FlowId flow) {
+  if (soft::FlowObserver* observer = Find(flow)) observer->OnFailed(flow);
+}
+
+}  // namespace sluice::scenario

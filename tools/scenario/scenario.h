@@ -1,0 +1,42 @@
+// A named experiment in virtual time. One run is one seed; runs share nothing and go in processes of their
+// own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tools/scenario/outcome.h"
+
+namespace sluice::scenario {
+
+enum class Size { kCi, kDefault, kFull };
+
+// What drives the traffic of a scenario, and so which options have an effect on it.
+enum class Engine {
+  kFlows,   // RC flows of the network model: no plugin, no host noise
+  kPlugin,  // the real plugin in virtual time: --plugin, --host and SLUICE_* settings apply
+};
+
+struct RunConfig {
+  uint64_t seed = 1;
+  Size size = Size::kDefault;
+  std::string topology;  // empty: the scenario's own
+};
+
+struct Scenario {
+  const char* name;
+  const char* line;  // what it shows, for `list`
+  Engine engine;
+  const char* sample_name;  // of Outcome::samples, with unit: the x axis of the plot
+  bool seed_matters;        // false: every seed gives the same figures
+  bool takes_topology;
+  Result<Outcome> (*run)(const RunConfig& config);
+};
+
+const std::vector<Scenario>& AllScenarios();
+// nullptr: no such scenario.
+const Scenario* FindScenario(const std::string& name);
+
+}  // namespace sluice::scenario
