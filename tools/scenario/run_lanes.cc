@@ -25,7 +25,7 @@ void PreferUrgentLane(Topology* topology) {
   soft::SwitchSettings& settings = topology->switch_settings;
   if (IsInfiniBand(*topology)) {
     settings.vl_high = {{1, 255}};
-    settings.vl_low = {{0, 64}};
+    settings.vl_low = {{0, 64}, {2, 64}, {3, 64}};
   } else {
     settings.strict_priorities |= 1 << 3;
   }

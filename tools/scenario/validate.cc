@@ -40,7 +40,10 @@ void PrintTable(const Checks& all) {
   for (const Check& check : all.checks) {
     printf("%-*s  %-*s  %10s  %10s  %10s %10s  %s\n", group, check.group.c_str(), figure,
            check.figure.c_str(), Number(check.ours).c_str(), Number(check.reference).c_str(),
-           Number(check.low).c_str(), Number(check.high).c_str(), check.inside() ? "ok" : "OUTSIDE");
+           check.judged ? Number(check.low).c_str() : "-", check.judged ? Number(check.high).c_str() : "-",
+           !check.judged    ? "info"
+           : check.inside() ? "ok"
+                            : "OUTSIDE");
   }
   for (const NotComparable& entry : kNotComparable)
     printf("# not comparable: %s: %s\n", entry.what, entry.why);
