@@ -53,10 +53,12 @@ std::optional<uint64_t> PortCounters::ReceivedBytes() const {
 }
 
 PortCounters PortCounters::Since(const PortCounters& before) const {
+  constexpr uint64_t kWrap = uint64_t{1} << 32;
   PortCounters difference;
   for (const auto& [name, value] : values_) {
     const uint64_t old = before.Get(name).value_or(0);
-    difference.values_[name] = value >= old ? value - old : value;
+    const bool wrapped = value < old && old >= kWrap / 2 && old < kWrap;
+    difference.values_[name] = value >= old ? value - old : wrapped ? value + kWrap - old : value;
   }
   return difference;
 }

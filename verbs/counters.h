@@ -28,7 +28,8 @@ class PortCounters {
   const std::map<std::string, uint64_t, std::less<>>& values() const { return values_; }
   bool empty() const { return values_.empty(); }
 
-  // What grew since `before`, by name; a counter that is smaller than before was reset and counts from zero.
+  // What grew since `before`, by name. A counter that is smaller than before has wrapped, when it stood in
+  // the upper half of 32 bits (queue-pair counters, port_xmit_wait), or else was reset and counts from zero.
   PortCounters Since(const PortCounters& before) const;
 
  private:

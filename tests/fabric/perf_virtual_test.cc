@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -175,6 +176,28 @@ TEST(PerfVirtualTest, APluginThatFailsOrHangsInSetUpEndsTheRun) {
   ASSERT_EQ(hangs.complaints().size(), 1u) << hangs.err;
   EXPECT_THAT(hangs.complaints()[0],
               HasSubstr("timed out after 3 s (--timeout) while connecting rank 0 to rank 1"));
+}
+
+// A host that stands still for 30 ms delays the ring by as much, and nobody takes that for a deadlock.
+TEST(PerfVirtualTest, APausedHostDelaysTheRun) {
+  const std::string file = testing::TempDir() + "paused-" + std::to_string(getpid()) + ".toml";
+  const std::vector<std::string> arguments = {"--ranks", "4", "-b", "64K", "-e",    "64K",
+                                              "-n",      "1", "-w", "0",   "--json"};
+  const auto virtual_time_us = [&](const char* fault) {
+    std::ofstream(file) << "[fabric]\nhosts = 4\nrate = \"100G\"\n" << fault;
+    std::vector<std::string> all = arguments;
+    all.insert(all.end(), {"--topology", file});
+    const PerfResult result = RunVirtual(all);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.rows.size() == 2 ? result.rows[1]["virtual_time_us"].get<double>() : 0.0;
+  };
+  const double healthy = virtual_time_us("");
+  const double paused =
+      virtual_time_us("[[fault]]\nkind = \"host-pause\"\nhost = \"host2\"\nat = \"0us\"\nfor = \"30ms\"\n");
+  std::filesystem::remove(file);
+  EXPECT_GT(healthy, 0);
+  EXPECT_GE(paused, 30'000);
+  EXPECT_LE(paused, 30'000 + 2 * healthy);
 }
 
 TEST(PerfVirtualTest, BadInputIsOneLine) {

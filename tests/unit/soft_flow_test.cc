@@ -8,6 +8,8 @@
 #include "verbs/soft/flows/random.h"
 #include "verbs/soft/flows/rc_flow.h"
 #include "verbs/soft/flows/simulation.h"
+#include "verbs/soft/model/background.h"
+#include "verbs/soft/model/faults.h"
 
 namespace sluice::soft {
 namespace {
@@ -200,6 +202,45 @@ TEST(SoftFlow, TrafficToItselfStaysInsideTheNic) {
   EXPECT_TRUE(simulation->Run());
   EXPECT_NE(simulation->FinishTime(flow), kNever);
   EXPECT_EQ(simulation->statistics().packet_hops, 0U);
+}
+
+TEST(SoftFlow, FaultsOfTheTopologyTakePart) {
+  const auto time_with = [](const char* faults) {
+    Topology topology = *Topology::FromText("hosts=2,rate=100G,delay=1us");
+    topology.switch_settings = SwitchSettings::Unbounded();
+    topology.faults = *FaultSpec::ListFromText(faults);
+    const auto simulation = std::move(*Simulation::Create(topology, {}));
+    const FlowId flow = simulation->AddFlow({.source = 0, .destination = 1});
+    simulation->PostAt(0, flow, 1'000'000);
+    EXPECT_TRUE(simulation->Run());
+    return simulation->FinishTime(flow);
+  };
+  const Picos healthy = time_with("");
+  // Half the rate for the whole time, but for the acknowledgement.
+  EXPECT_NEAR(static_cast<double>(time_with("slow-link:link=host0,at=0us,rate=50G")),
+              2.0 * static_cast<double>(healthy), 0.06 * static_cast<double>(healthy));
+  // What a link loses while it is down is sent again.
+  const Picos down = time_with("link-down:link=host0,at=20us,for=30us");
+  EXPECT_GT(down, healthy + 30 * kPicosPerUs);
+  EXPECT_NE(down, kNever);
+  EXPECT_GE(time_with("stalled-receiver:port=host1,at=10us,for=500us"), 500 * kPicosPerUs);
+  // Retries end on a dead NIC.
+  EXPECT_EQ(time_with("nic-death:nic=host1/soft0,at=20us"), kNever);
+}
+
+TEST(SoftFlow, BackgroundOfTheTopologyTakesPart) {
+  Topology topology = *Topology::FromText("hosts=8,rate=100G,delay=1us");
+  topology.switch_settings = SwitchSettings::Unbounded();
+  const auto time_with = [&topology] {
+    const auto simulation = std::move(*Simulation::Create(topology, {}));
+    const FlowId flow = simulation->AddFlow({.source = 0, .destination = 1});
+    simulation->PostAt(0, flow, 1'000'000);
+    EXPECT_TRUE(simulation->Run());
+    return simulation->FinishTime(flow);
+  };
+  const Picos alone = time_with();
+  topology.background = *BackgroundSpec::ListFromText("incast:hosts=host2+host3,targets=host1,bytes=1MB");
+  EXPECT_GT(time_with(), 2 * alone);  // three senders share the receiver's link
 }
 
 TEST(SoftFlow, SettingsOutOfRangeAreRefused) {

@@ -290,14 +290,20 @@ TEST_F(CounterTree, ReadsPortAndDeviceCounters) {
 TEST_F(CounterTree, DifferencesSurviveResetsAndNewCounters) {
   Write("ports/1/counters/a", "10");
   Write("ports/1/counters/b", "100");
+  Write("ports/1/counters/wraps", "4294967290");
+  Write("ports/1/counters/wide", "4294967297");
   const PortCounters before = ReadPortCounters(root_, 1);
   Write("ports/1/counters/a", "15");
   Write("ports/1/counters/b", "7");
   Write("ports/1/counters/c", "1");
+  Write("ports/1/counters/wraps", "4");
+  Write("ports/1/counters/wide", "3");
   const PortCounters grown = ReadPortCounters(root_, 1).Since(before);
   EXPECT_EQ(grown.Get("a"), 5U);
   EXPECT_EQ(grown.Get("b"), 7U);
   EXPECT_EQ(grown.Get("c"), 1U);
+  EXPECT_EQ(grown.Get("wraps"), 10U);
+  EXPECT_EQ(grown.Get("wide"), 3U);  // more than 32 bits: reset
 }
 
 TEST_F(CounterTree, DevicesWithoutCountersHaveNone) {

@@ -102,6 +102,12 @@ bool VirtualMachine::StepGpu(Actor& actor) {
 Status VirtualMachine::Pass(size_t index) {
   Actor& actor = actors_[index];
   const Picos now = fabric_->Now();
+  if (const Picos paused = fabric_->PausedUntil(actor.process); paused > now) {
+    actor.busy_until = std::max(actor.busy_until, paused);
+    last_move_ = std::max(last_move_, paused);  // nobody is stuck who waits for this host
+    Wake(index, paused);
+    return Status::Ok();
+  }
   const bool in_vain = actor.asleep;
   fabric_->BeginPass();
   bool moved = StepGpu(actor);

@@ -170,6 +170,8 @@ bool Server::ServeClients() {
   for (const auto& client : clients_) {
     if (!client->attached()) continue;
     worked |= client->ReapExecuted();
+    // A paused host posts nothing; its program goes on and does not know.
+    if (fabric_->HostPausedUntil(client->host()) > fabric_->Now()) continue;
     worked |= client->ServeRequests(kRequestsPerStep);
   }
   const bool starving = pool_.TakeStarved() || std::any_of(clients_.begin(), clients_.end(),

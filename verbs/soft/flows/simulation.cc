@@ -1,8 +1,11 @@
 #include "verbs/soft/flows/simulation.h"
 
+#include <map>
 #include <utility>
 
 #include "verbs/soft/flows/rc_flow.h"
+#include "verbs/soft/model/background.h"
+#include "verbs/soft/model/faults_plan.h"
 #include "verbs/soft/model/topology_check.h"
 
 namespace sluice::soft {
@@ -24,6 +27,36 @@ struct Simulation::Host final : public PortOwner {
   std::unique_ptr<UecPullPacer> pull_pacer;  // made on first use
 };
 
+struct Simulation::Faults final : public FaultTarget {
+  explicit Faults(Simulation* owner) : simulation(*owner), endpoints(owner->topology_) {}
+
+  void CallAt(Picos when, std::function<void()> call) override { simulation.CallAt(when, std::move(call)); }
+  void SetFaultHook(FaultHook hook) override { simulation.network_context_.fault_hook = std::move(hook); }
+  void SetLinkUp(uint32_t link, bool up) override { simulation.network_.SetLinkUp(link, up); }
+  void SetLinkRate(uint32_t link, uint64_t rate_bps) override {
+    simulation.network_.SetLinkRate(link, rate_bps);
+  }
+  void SetReceiverStalled(uint32_t endpoint, bool stalled) override {
+    simulation.hosts_[endpoint]->port.SetStalled(stalled);
+  }
+  void ResetSwitch(uint32_t switch_index) override { simulation.network_.ResetSwitch(switch_index); }
+  void KillNic(uint32_t host, uint32_t nic) override {
+    const NicSpec& spec = simulation.topology_.hosts[host].nics[nic];
+    for (uint32_t port = 0; port < spec.ports.size(); ++port) {
+      const uint32_t endpoint = endpoints.Find({.node = host, .nic = nic, .port = port});
+      simulation.network_.SetLinkUp(simulation.attachments_[endpoint].link, false);
+    }
+  }
+  // Flows have neither processor nor addresses.
+  void PauseHost(uint32_t, Picos) override {}
+  GidEntry Gid(uint32_t, uint32_t, uint32_t, uint32_t) override { return {}; }
+  void SetGid(uint32_t, uint32_t, uint32_t, uint32_t, const GidEntry&) override {}
+
+  Simulation& simulation;
+  const EndpointIndex endpoints;
+  std::unique_ptr<FaultPlan> plan;
+};
+
 Result<std::unique_ptr<Simulation>> Simulation::Create(Topology topology,
                                                        const SimulationSettings& settings) {
   SLUICE_RETURN_IF_ERROR(CheckTopology(topology));
@@ -37,6 +70,8 @@ Result<std::unique_ptr<Simulation>> Simulation::Create(Topology topology,
   }
   std::unique_ptr<Simulation> simulation(new Simulation(std::move(topology), settings));
   simulation->Build();
+  SLUICE_RETURN_IF_ERROR(simulation->StartFaults());
+  SLUICE_RETURN_IF_ERROR(simulation->StartBackground());
   return simulation;
 }
 
@@ -68,6 +103,35 @@ void Simulation::Build() {
   for (size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i]->port.Connect(attachments_[i].uplink, attachments_[i].link);
   }
+}
+
+Status Simulation::StartFaults() {
+  if (topology_.faults.empty()) return {};
+  Result<std::unique_ptr<FaultPlan>> plan = FaultPlan::Make(topology_, topology_.faults, settings_.seed);
+  if (!plan.ok()) return plan.status();
+  faults_ = std::make_unique<Faults>(this);
+  faults_->plan = std::move(*plan);
+  faults_->plan->Start(faults_.get());
+  return {};
+}
+
+Status Simulation::StartBackground() {
+  if (topology_.background.empty()) return {};
+  Result<std::vector<BackgroundMessage>> messages =
+      MakeBackground(topology_, topology_.background, settings_.seed);
+  if (!messages.ok()) return messages.status();
+  std::map<uint32_t, FlowId> flow_of_stream;
+  for (const BackgroundMessage& message : *messages) {
+    const auto [entry, added] = flow_of_stream.emplace(message.stream, 0);
+    if (added) {
+      entry->second = AddFlow({.source = message.source,
+                               .destination = message.destination,
+                               .sl = message.sl,
+                               .traffic_class = message.traffic_class});
+    }
+    PostAt(message.start, entry->second, message.bytes);
+  }
+  return {};
 }
 
 uint8_t Simulation::LaneOf(const FlowSpec& spec) const {

@@ -4,10 +4,15 @@
 //   SimulationSettings settings;
 //   settings.seed = 1;
 //   Result<std::unique_ptr<Simulation>> made =
-//   Simulation::Create(*Topology::FromText("leaf-spine:hosts=128"), settings); Simulation& simulation =
-//   **made; const FlowId flow = simulation.AddFlow({.source = 0, .destination = 5}); simulation.PostAt(0,
-//   flow, 1 << 20); simulation.Run();                        // until nothing is left to happen
+//       Simulation::Create(*Topology::FromText("leaf-spine:hosts=128"), settings);
+//   Simulation& simulation = **made;
+//   const FlowId flow = simulation.AddFlow({.source = 0, .destination = 5});
+//   simulation.PostAt(0, flow, 1 << 20);
+//   simulation.Run();                        // until nothing is left to happen
 //   simulation.FinishTime(flow);
+//
+// Faults and background traffic of the topology take part; what a pause of a host is to programs, nothing is
+// to flows, which have no processor.
 //
 // The same calls give the same result, to the picosecond. Thread rule: one thread drives everything.
 #pragma once
@@ -81,6 +86,7 @@ class Simulation final : public EventTarget, public FlowObserver {
 
  private:
   struct Host;
+  struct Faults;
   struct Book {
     FlowSpec spec;
     Picos start = kNever;
@@ -95,6 +101,8 @@ class Simulation final : public EventTarget, public FlowObserver {
 
   Simulation(Topology topology, const SimulationSettings& settings);
   void Build();
+  Status StartFaults();
+  Status StartBackground();
   Flow& FlowOf(FlowId flow);
   uint8_t LaneOf(const FlowSpec& spec) const;
 
@@ -114,6 +122,7 @@ class Simulation final : public EventTarget, public FlowObserver {
     uint64_t bytes;
   };
   std::vector<LaterPost> later_posts_;
+  std::unique_ptr<Faults> faults_;  // null: the topology has none
   FlowObserver* observer_ = nullptr;
   bool stopped_ = false;
 };

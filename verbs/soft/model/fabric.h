@@ -34,6 +34,7 @@ struct PacketView {
   uint32_t psn = 0;
   bool is_ack = false;  // ACK, NAK or RNR NAK
   bool is_nak = false;
+  bool is_cnp = false;            // congestion notification
   bool is_read_response = false;  // READ or atomic response
   uint32_t payload_bytes = 0, wire_bytes = 0;
 };

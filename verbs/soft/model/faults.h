@@ -1,25 +1,29 @@
 // What goes wrong in a fabric, and when: a description in words of the topology that becomes a deterministic
 // plan. Times are model time from the start of the fabric.
 //
-//   [[fault]]                          # in the TOML file of a topology, or one line (SLUICE_..., --fault):
-//   at = "2ms"                         #
-//   "loss:at=2ms,for=5ms,link=leaf0-spine1,probability=1e-3,packets=data" for = "5ms" kind = "loss" link =
-//   "leaf0-spine1" probability = 1e-3 packets = ["data", "nak"]
+//   [[fault]]                          # in the TOML file of a topology
+//   kind = "loss"
+//   at = "2ms"
+//   for = "5ms"
+//   link = "leaf0-spine1"
+//   probability = 1e-3
+//   packets = ["data", "nak"]
 //
-// | kind             | where                | what |
-// |------------------|----------------------|-------------------------------------------------------------------|
-// | loss, corruption | link (default: all)  | each packet with `probability`; `count` packets at most; | | |
-// | `packets`: data, ack, nak; `one_way`: only from the end named first | | link-down        | link | both
-// directions; what is on the wire is lost                      | | port-flap        | port                 |
-// down, and up after `for`; with `to_index` its GID comes back there,  | |                  | | `gid_delay`
-// after the port is up                                  | | gid-change       | port                 | the GID
-// at `gid_index` moves to `to_index`, or is replaced by `gid`, | |                  |                      |
-// or (neither) vanishes; `for` brings it back                       | | nic-death        | nic | the device
-// is gone for good                                       | | switch-reboot    | switch               | its
-// links down for `for`, its queues lost                         | | slow-link        | link                 |
-// both directions at `rate`                                         | | stalled-receiver | port | takes
-// nothing more: pause frames or missing credits spread        | | host-pause       | host                 |
-// none of its processes runs; NICs go on                            |
+//   "loss:at=2ms,for=5ms,link=leaf0-spine1,probability=1e-3,packets=data+nak"     the same as one line
+//
+// kind, where, what:
+//   loss, corruption   link (default: all)  each packet with `probability`, `count` packets at most; `packets`:
+//                                           data, ack, nak; `one_way`: only from the end named first
+//   link-down          link                 both directions; what is on the wire is lost
+//   port-flap          port                 down, and up after `for`; with `to_index` its GID comes back there,
+//                                           `gid_delay` after the port is up
+//   gid-change         port                 the GID at `gid_index` moves to `to_index`, or is replaced by `gid`,
+//                                           or (neither) vanishes; `for` brings it back
+//   nic-death          nic                  the device is gone for good
+//   switch-reboot      switch               its links down for `for`, its queues lost
+//   slow-link          link                 both directions at `rate`
+//   stalled-receiver   port                 takes nothing more: pause frames or missing credits spread
+//   host-pause         host                 none of its processes posts anything; NICs go on
 //
 // `at` is the first time; `times` repeats it, `every` so often, or at random with a `mean_gap` (exponential).
 // `for` is how long each lasts; without it, until the end.

@@ -21,6 +21,7 @@ bool OnPackets(FaultKind kind) {
 }
 
 uint8_t PacketBit(const PacketView& view) {
+  if (view.is_cnp) return 0;
   if (!view.is_ack) return kFaultData;
   return view.is_nak ? kFaultNak : kFaultAck;
 }

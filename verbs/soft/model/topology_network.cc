@@ -213,6 +213,8 @@ constexpr Key<N> kNicKeys[] = {
     {"work_requests_per_second",
      [](N* n, const TextEntry& e) { return ReadCount(e, 0, 1'000'000'000, &n->work_requests_per_second); }},
     {"burst_packets", [](N* n, const TextEntry& e) { return ReadCount(e, 1, 1024, &n->burst_packets); }},
+    {"timer_factor", [](N* n, const TextEntry& e) { return ReadFraction(e, 1, 4, &n->timer_factor); }},
+    {"reorder_packets", [](N* n, const TextEntry& e) { return ReadCount(e, 0, 512, &n->reorder_packets); }},
     {"acks_first", [](N* n, const TextEntry& e) { return ReadBool(e, &n->acks_first); }},
     {"rate_control",
      [](N* n, const TextEntry& e) {

@@ -105,6 +105,7 @@ PacketFate Transmitter::FateOf(const Packet& packet) const {
   view.psn = packet.psn;
   view.is_ack = packet.kind == PacketKind::kAck;
   view.is_nak = view.is_ack && packet.syndrome != Syndrome::kAck;
+  view.is_cnp = packet.kind == PacketKind::kCnp;
   view.is_read_response =
       packet.kind == PacketKind::kReadResponse || packet.kind == PacketKind::kAtomicResponse;
   view.payload_bytes = packet.payload_bytes;

@@ -10,7 +10,7 @@
 namespace sluice::soft {
 
 DirectSession::DirectSession(VirtualCore* core, uint32_t host, uint32_t number, const char* sysfs_root)
-    : core_(core), number_(number) {
+    : core_(core), host_(host), number_(number) {
   process_ = core->fabric->AttachProcess(host, this);
   calls_ = std::make_unique<VerbCalls>(core->fabric.get(), host, process_, this);
   DescribeHost(core->fabric.get(), host, sysfs_root, &welcome_);

@@ -46,6 +46,7 @@ class DirectSession final : public Session, public ProcessMemory {
   // Detaches from the fabric, which must still exist.
   ~DirectSession() override;
 
+  uint32_t host() const { return host_; }
   void DeclareData(const void* begin, size_t bytes);
   void ForgetData(const void* begin);
 
@@ -86,6 +87,7 @@ class DirectSession final : public Session, public ProcessMemory {
   void Execute(const RecordHeader* record);
 
   VirtualCore* core_;
+  uint32_t host_;
   uint32_t number_;
   ProcessId process_ = 0;
   std::unique_ptr<VerbCalls> calls_;

@@ -1,6 +1,7 @@
 // The one virtual fabric of a program, and the sessions of its simulated processes.
 #include <unistd.h>
 
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class VirtualFabricImpl final : public VirtualFabric {
                                   std::to_string(host_count())));
     }
     std::lock_guard lock(core_.mutex);
+    std::lock_guard files_lock(files_mutex_);
+    if (sysfs_ == nullptr) return Text(InternalError("virtual fabric: its files are removed already"));
     Result<std::string> root = sysfs_->HostRoot(core_.fabric.get(), host);
     if (!root.ok()) return Text(root.status());
     *process = static_cast<uint32_t>(sessions_.size());
@@ -47,6 +50,10 @@ class VirtualFabricImpl final : public VirtualFabric {
   void ForgetData(uint32_t process, const void* begin) override { sessions_[process]->ForgetData(begin); }
 
   Picos Now() const override { return core_.fabric->Now(); }
+  Picos PausedUntil(uint32_t process) const override {
+    std::lock_guard lock(core_.mutex);
+    return core_.fabric->HostPausedUntil(sessions_[process]->host());
+  }
   Picos NextEventTime() const override {
     std::lock_guard lock(core_.mutex);
     return core_.fabric->NextEventTime();
@@ -88,9 +95,14 @@ class VirtualFabricImpl final : public VirtualFabric {
   }
   void RefreshCounters() override {
     std::lock_guard lock(core_.mutex);
-    sysfs_->Refresh(core_.fabric.get());
+    std::lock_guard files_lock(files_mutex_);
+    if (sysfs_ != nullptr) sysfs_->Refresh(core_.fabric.get());
   }
-  void RemoveFiles() override { sysfs_.reset(); }
+  void RemoveFiles() override {
+    std::lock_guard files_lock(files_mutex_);
+    removed_ = true;
+    sysfs_.reset();
+  }
 
   Result<std::shared_ptr<Session>> Current() const {
     const int64_t current = current_.load(std::memory_order_acquire);
@@ -110,10 +122,12 @@ class VirtualFabricImpl final : public VirtualFabric {
     Result<Topology> topology = source->is_file ? Topology::FromToml(source->content, source->name)
                                                 : Topology::Parse(source->content);
     if (!topology.ok()) return topology.status();
-    if (seed != nullptr) topology->routing.seed = *seed;
+    if (seed != nullptr) topology->seed = topology->routing.seed = *seed;
     Result<std::unique_ptr<Fabric>> fabric = Fabric::Create(std::move(*topology), &core_.pool);
     if (!fabric.ok()) return fabric.status();
     core_.fabric = std::move(*fabric);
+    std::lock_guard files_lock(files_mutex_);
+    if (removed_) return InternalError("virtual fabric: its files are removed already");
     sysfs_ = std::make_unique<SysfsTree>();
     return sysfs_->Create("virtual-" + std::to_string(getpid()));
   }
@@ -124,7 +138,10 @@ class VirtualFabricImpl final : public VirtualFabric {
   }
 
   mutable VirtualCore core_;
-  std::unique_ptr<SysfsTree> sysfs_;
+  // A signal or a watchdog removes the files while the driving thread goes on.
+  std::mutex files_mutex_;
+  std::unique_ptr<SysfsTree> sysfs_;  // guarded by files_mutex_
+  bool removed_ = false;              // guarded by files_mutex_
   std::vector<std::shared_ptr<DirectSession>> sessions_;
   std::atomic<int64_t> current_{-1};
   std::string text_;

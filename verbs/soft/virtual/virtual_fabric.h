@@ -43,8 +43,8 @@ struct VirtualStatistics {
 
 class VirtualFabric {
  public:
-  // Once. `seed` is that of the routes, nullptr: as the topology says. `completion_cost` is the processor
-  // time of taking one completion.
+  // Once. `seed` is that of routes and faults, nullptr: as the topology says. `completion_cost` is the
+  // processor time of taking one completion.
   virtual const char* Create(const char* topology, const uint64_t* seed, Picos completion_cost) = 0;
   virtual uint32_t host_count() const = 0;
   virtual const char* host_name(uint32_t host) const = 0;
@@ -60,6 +60,8 @@ class VirtualFabric {
 
   // The clock.
   virtual Picos Now() const = 0;
+  // A fault holds the process's host until then; in the past: it runs.
+  virtual Picos PausedUntil(uint32_t process) const = 0;
   virtual Picos NextEventTime() const = 0;  // kNever: nothing will happen by itself
   // Runs events in their order up to `until`. False: it stopped before, because an event touched a process
   // (then Now() is the time of that event) or `max_events` ran.
@@ -76,7 +78,7 @@ class VirtualFabric {
   virtual VirtualStatistics statistics() const = 0;
   // Brings the counters that programs read from files up to date, as a device does now and then.
   virtual void RefreshCounters() = 0;
-  // Removes what lies in the file system. Any thread; nothing else may be called after it.
+  // Removes what lies in the file system; no process can be added any more. Any thread.
   virtual void RemoveFiles() = 0;
 
  protected:
