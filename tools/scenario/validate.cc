@@ -14,7 +14,8 @@ struct NotComparable {
 };
 constexpr NotComparable kNotComparable[] = {
     {"the victim experiment flow by flow with recorded paths",
-     "paused streams run in step and meet at the same picosecond; the order of simultaneous events decides "
+     "paused streams run in step and meet at the same picosecond; the order of simultaneous events probably "
+     "decides "
      "some flows"},
     {"retransmissions and NACKs of NSCC and RCCC",
      "they count trimmed packets; RC has none, and a like count depends on which packet a full queue trims"},
