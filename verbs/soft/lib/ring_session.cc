@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <set>
 
 #include "verbs/soft/ipc/memory_remedy.h"
 #include "verbs/soft/ipc/schedule.h"
@@ -67,6 +68,12 @@ std::atomic<const std::string*>& TheSysfsRoot() {
   return root;
 }
 
+// Programs keep the pointer, so every text stays. Under the mutex of TheCurrent().
+void SetSysfsRoot(const char* path) {
+  static auto* roots = new std::set<std::string>;
+  TheSysfsRoot().store(&*roots->insert(path).first, std::memory_order_release);
+}
+
 }  // namespace
 
 struct RingSession::PendingCall {
@@ -98,8 +105,7 @@ Result<std::shared_ptr<Session>> RingSession::Open() {
   std::shared_ptr<RingSession> session(new RingSession);
   SLUICE_RETURN_IF_ERROR(session->Connect());
   current.session = session;
-  // Programs keep the pointer, so the text stays.
-  TheSysfsRoot().store(new std::string(session->welcome().sysfs_root), std::memory_order_release);
+  SetSysfsRoot(session->welcome().sysfs_root);
   return std::shared_ptr<Session>(std::move(session));
 }
 
