@@ -36,7 +36,11 @@ using soft::StartPeer;
 using soft::Variables;
 
 // Far above what anything takes on a busy machine: a wait that ends by it is a hang.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr auto kPatience = std::chrono::seconds(300);
+#else
 inline constexpr auto kPatience = std::chrono::seconds(60);
+#endif
 
 class FaultTest : public soft::SoftFabricTest {
  protected:
