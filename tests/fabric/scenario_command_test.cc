@@ -81,6 +81,26 @@ TEST(ScenarioCommand, TheSameSeedGivesTheSameBytes) {
   EXPECT_GT(json["metrics"].size(), 5U);
 }
 
+TEST(ScenarioCommand, WhatCannotBeWrittenFails) {
+  for (const char* arguments : {"list", "uncontended --size ci", "uncontended --size ci --json"}) {
+    const std::string command =
+        std::string(getenv("SLUICE_BUILD_DIR")) + "/bin/sluice scenario " + arguments + " >/dev/full 2>&1";
+    const int status = system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << arguments << ": " << status;
+  }
+}
+
+TEST(ScenarioCommand, TheTableOfTheSameSeedIsTheSame) {
+  EXPECT_EQ(RunScenario("uncontended --size ci").out, RunScenario("uncontended --size ci").out);
+}
+
+TEST(ScenarioCommand, EndsWhereNoSeedCanStart) {
+  const std::string command = "(ulimit -n 4; exec timeout 60 " + std::string(getenv("SLUICE_BUILD_DIR")) +
+                              "/bin/sluice scenario uncontended --size ci) >/dev/null 2>&1";
+  const int status = system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+}
+
 TEST(ScenarioCommand, AnotherTopologyAndAPlot) {
   const std::string plot = testing::TempDir() + "scenario_plot_" + std::to_string(getpid()) + ".svg";
   const Ran ran = RunScenario("incast --size ci --topology leaf-spine:hosts=64,rate=100G --plot " + plot);

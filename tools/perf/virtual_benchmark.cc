@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -42,6 +44,13 @@ Result<soft::VirtualFabric*> LoadFabric() {
   return get();
 }
 
+std::atomic<bool> ended_by_signal{false};
+
+// What a signal interrupts may fail: the thread that removes the files says why, and ends the process.
+void LeaveTheEndToTheSignal() {
+  while (ended_by_signal.load()) pause();
+}
+
 // Signals that end the process remove its files first. Blocks them in this thread and all that it will start.
 void EndCleanlyOnSignals(soft::VirtualFabric* fabric) {
   sigset_t signals;
@@ -52,6 +61,7 @@ void EndCleanlyOnSignals(soft::VirtualFabric* fabric) {
     int signal = 0;
     while (sigwait(&signals, &signal) != 0) {
     }
+    ended_by_signal.store(true);
     fabric->RemoveFiles();
     fprintf(stderr, "sluice perf: ended by signal %d (%s)\n", signal, strsignal(signal));
     _exit(128 + signal);
@@ -299,21 +309,27 @@ void RunVirtual(const Options& options, const std::vector<std::string>& argument
   soft::VirtualFabric* fabric = *loaded;
   EndCleanlyOnSignals(fabric);
   const HostPreset& preset = *FindHostPreset(options.host_preset.c_str());
+  const auto end_early = [&](int code, const std::string& why) {
+    LeaveTheEndToTheSignal();
+    fprintf(stderr, "sluice perf: %s\n", why.c_str());
+    fabric->RemoveFiles();
+    fflush(stdout);
+    _exit(code);
+  };
   if (const char* error = fabric->Create(options.topology.c_str(), options.has_seed ? &options.seed : nullptr,
                                          preset.completion)) {
-    fprintf(stderr, "sluice perf: --topology: %s\n", error);
-    fabric->RemoveFiles();
-    _exit(2);
+    end_early(2, std::string("--topology: ") + error);
   }
   JobState state;
   VirtualBenchmark benchmark(options, fabric, &state);
   int code = 0;
-  {
+  try {
     Watchdog watchdog(&state, -1, std::chrono::duration<double>(options.timeout_s), [&] {
       PrintFailure(state);
       fabric->RemoveFiles();
     });
     if (const Status status = benchmark.Run(); !status.ok()) {
+      LeaveTheEndToTheSignal();
       state.Abort(status.message(), -1);
       fabric->RemoveFiles();
       StartAgainWithMoreStaticTls(status, options.ranks, arguments);
@@ -321,13 +337,20 @@ void RunVirtual(const Options& options, const std::vector<std::string>& argument
       benchmark.PrintStuck();
       code = 1;
     }
+  } catch (const std::bad_alloc&) {
+    end_early(1, "out of memory; use fewer ranks or a smaller -e, or raise the limit (ulimit -v)");
   }
+  LeaveTheEndToTheSignal();
   if (code == 0 && benchmark.wrong() != 0) {
     fprintf(stderr, "sluice perf: %llu wrong values\n", static_cast<unsigned long long>(benchmark.wrong()));
     code = 1;
   }
   fabric->RemoveFiles();
   fflush(nullptr);
+  if (ferror(stdout) != 0) {
+    fprintf(stderr, "sluice perf: cannot write the results to standard output; free space where they go\n");
+    if (code == 0) code = 1;
+  }
   _exit(code);
 }
 

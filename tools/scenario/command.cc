@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "tools/scenario/report.h"
@@ -29,8 +31,8 @@ void PrintList() {
   printf("%-12s %-7s %s\n", "validate", "flows",
          "the model's figures beside recorded ones and closed forms, each with its band and a verdict");
   printf(
-      "flows: RC flows of the network model; --plugin, --host and SLUICE_* settings have no effect and are "
-      "refused.\n"
+      "flows: RC flows of the network model; --plugin and --host are refused, SLUICE_* settings have no "
+      "effect.\n"
       "plugin: the real plugin in virtual time; they apply.\n");
 }
 
@@ -40,6 +42,14 @@ bool ParseSize(const std::string& text, Size* size) {
     *size = known;
     return true;
   }
+  return false;
+}
+
+// What was printed has arrived; otherwise says why not.
+bool OutputWritten() {
+  if (fflush(stdout) == 0 && ferror(stdout) == 0) return true;
+  fprintf(stderr, "sluice scenario: cannot write the results to standard output: %s (errno %d)\n",
+          strerror(errno), errno);
   return false;
 }
 
@@ -77,6 +87,8 @@ int RunScenario(const Scenario& scenario, const Options& options, Size size) {
   } else if (!results.outcomes.empty()) {
     PrintTable(stdout, scenario, results.outcomes);
   }
+  const bool written = OutputWritten();
+  PrintSpeed(stderr, results.outcomes);
   for (const std::string& failure : results.failures)
     fprintf(stderr, "sluice scenario: %s\n", failure.c_str());
   if (results.interrupted) fprintf(stderr, "sluice scenario: interrupted; the results so far are above\n");
@@ -86,7 +98,7 @@ int RunScenario(const Scenario& scenario, const Options& options, Size size) {
       return 1;
     }
   }
-  return results.failures.empty() && !results.interrupted ? 0 : 1;
+  return results.failures.empty() && !results.interrupted && written ? 0 : 1;
 }
 
 }  // namespace
@@ -122,7 +134,7 @@ int Run(const Options& options) {
   }
   if (options.name == "list") {
     PrintList();
-    return 0;
+    return OutputWritten() ? 0 : 1;
   }
   if (options.name == "validate") {
     if (const std::string why = Unusable(options, Engine::kFlows, false); !why.empty()) return Complain(why);

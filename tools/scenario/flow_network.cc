@@ -77,6 +77,16 @@ Result<double> AloneUs(const Topology& topology, uint32_t source, uint32_t desti
   return Us(simulation.FinishTime(flow));
 }
 
+Status NeedFinished(const Simulation& simulation) {
+  for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
+    if (simulation.FinishTime(flow) != soft::kNever) continue;
+    return RemoteError("flow " + std::to_string(flow) + " of " + std::to_string(simulation.flows()) +
+                       (simulation.Failed(flow) ? " used up its retries" : " did not finish") +
+                       ": the network loses too much of it; look at the [[fault]] sections of --topology");
+  }
+  return Status::Ok();
+}
+
 uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc) {
   const uint64_t packets = bytes == 0 ? 1 : (bytes + rc.payload_bytes - 1) / rc.payload_bytes;
   return bytes + packets * rc.header_bytes + rc.first_bytes + rc.last_bytes;

@@ -36,6 +36,8 @@ Result<std::unique_ptr<soft::Simulation>> MakeSimulation(const soft::Topology& t
 
 // Time until `bytes` from one endpoint to another are acknowledged when nothing else is sent.
 Result<double> AloneUs(const soft::Topology& topology, uint32_t source, uint32_t destination, uint64_t bytes);
+// An error that names the first flow which never ended: its completion is no figure.
+Status NeedFinished(const soft::Simulation& simulation);
 // On the wire, with all headers.
 uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc);
 uint64_t RateOf(const soft::Topology& topology);  // of the first port, bits per second

@@ -83,13 +83,20 @@ void PrintTable(FILE* out, const Scenario& scenario, const std::vector<Outcome>&
     }
   }
   uint64_t hops = 0;
+  for (const Outcome& outcome : outcomes) hops += outcome.packet_hops;
+  fprintf(out, "# %zu seed(s), %.2f M packet-hops\n", outcomes.size(), static_cast<double>(hops) * 1e-6);
+}
+
+void PrintSpeed(FILE* out, const std::vector<Outcome>& outcomes) {
+  uint64_t hops = 0;
   double wall_s = 0;
   for (const Outcome& outcome : outcomes) {
     hops += outcome.packet_hops;
     wall_s += outcome.wall_s;
   }
-  fprintf(out, "# %zu seed(s), %.2f M packet-hops, %.2f M packet-hops per second and core\n", outcomes.size(),
-          static_cast<double>(hops) * 1e-6, wall_s > 0 ? static_cast<double>(hops) * 1e-6 / wall_s : 0);
+  if (wall_s <= 0) return;
+  fprintf(out, "sluice scenario: %.2f million packet-hops per second and core\n",
+          static_cast<double>(hops) * 1e-6 / wall_s);
 }
 
 std::string ToJson(const Scenario& scenario, const RunConfig& config, const std::vector<Outcome>& outcomes,

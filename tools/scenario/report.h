@@ -24,6 +24,8 @@ std::vector<Summary> Summarise(const std::vector<Outcome>& outcomes);
 std::string Number(double value);
 
 void PrintTable(FILE* out, const Scenario& scenario, const std::vector<Outcome>& outcomes);
+// Packet-hops per second: what differs from run to run, and so stands outside the table.
+void PrintSpeed(FILE* out, const std::vector<Outcome>& outcomes);
 std::string ToJson(const Scenario& scenario, const RunConfig& config, const std::vector<Outcome>& outcomes,
                    const std::vector<std::string>& failures);
 // The share of samples at or below x, one curve per arm, all seeds together.

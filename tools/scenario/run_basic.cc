@@ -49,6 +49,7 @@ Result<Outcome> RunUncontended(const RunConfig& config) {
       const FlowId flow = (*made)->AddFlow({.source = 0, .destination = far});
       (*made)->PostAt(0, flow, bytes);
       (*made)->Run();
+      SLUICE_RETURN_IF_ERROR(NeedFinished(**made));
       const double us = Us((*made)->FinishTime(flow));
       const std::string size = std::to_string(bytes) + " B";
       outcome.Add(arm.name, "latency, " + size, "us", us);
@@ -94,6 +95,7 @@ Result<Outcome> RunIncast(const RunConfig& config) {
             0, simulation.AddFlow({.source = hosts[i], .destination = 0, .control = arm.control}), kBytes);
       }
       simulation.Run();
+      SLUICE_RETURN_IF_ERROR(NeedFinished(simulation));
       std::vector<double> completions;
       for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
         completions.push_back(Us(simulation.FinishTime(flow)));

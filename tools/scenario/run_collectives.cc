@@ -40,6 +40,7 @@ Result<Outcome> RunAllToAll(const RunConfig& config) {
       }
     }
     simulation.Run();
+    SLUICE_RETURN_IF_ERROR(NeedFinished(simulation));
     std::vector<double> completions;
     for (FlowId flow = 0; flow < simulation.flows(); ++flow)
       completions.push_back(Us(simulation.FinishTime(flow)));
@@ -89,6 +90,7 @@ Result<Outcome> RunPermutation(const RunConfig& config) {
                         kBytes);
     }
     simulation.Run();
+    SLUICE_RETURN_IF_ERROR(NeedFinished(simulation));
     std::vector<double> slowdowns;
     for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
       slowdowns.push_back(Us(simulation.FinishTime(flow)) / *alone);

@@ -135,6 +135,7 @@ SeedResults RunSeeds(const std::string& name, const std::vector<uint64_t>& seeds
         ++done;
       }
     }
+    if (children.empty()) continue;  // none could be started
     std::vector<pollfd> polls;
     for (const Child& child : children) polls.push_back({child.pipe, POLLIN, 0});
     if (poll(polls.data(), polls.size(), -1) < 0) continue;
