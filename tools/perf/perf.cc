@@ -45,7 +45,12 @@ int Run(Options options, const std::vector<std::string>& arguments) {
     return Complain(SystemError("--plugin " + options.plugin, errno));
   }
   const bool is_virtual = options.fabric == FabricKind::kVirtual;
-  const bool join = getenv("RANK") != nullptr && !is_virtual;
+  const bool join = getenv("RANK") != nullptr;
+  if (join && is_virtual) {
+    return Complain(InvalidArgument(
+        "--fabric virtual runs all ranks in this process, but RANK is set: every rank of the job would run "
+        "the whole job; start it once, without RANK"));
+  }
   int world = options.ranks == 0 ? 2 : options.ranks;
   Place place;
   if (join) {

@@ -140,7 +140,8 @@ int Run(const Options& options) {
     if (const std::string why = Unusable(options, Engine::kFlows, false); !why.empty()) return Complain(why);
     if (!options.plot.empty())
       return Complain("--plot " + options.plot + ": validate draws no plot; leave it out");
-    return Validate({size, options.seed, options.seeds, options.jobs, options.json});
+    const int code = Validate({size, options.seed, options.seeds, options.jobs, options.json});
+    return OutputWritten() ? code : 1;
   }
   const Scenario* scenario = FindScenario(options.name);
   if (scenario == nullptr) {

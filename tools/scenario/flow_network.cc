@@ -67,7 +67,10 @@ Result<std::unique_ptr<Simulation>> MakeSimulation(const Topology& topology, uin
 }
 
 Result<double> AloneUs(const Topology& topology, uint32_t source, uint32_t destination, uint64_t bytes) {
-  Result<std::unique_ptr<Simulation>> made = MakeSimulation(topology, 1);
+  soft::Topology quiet = topology;
+  quiet.faults.clear();
+  quiet.background.clear();
+  Result<std::unique_ptr<Simulation>> made = MakeSimulation(quiet, 1);
   if (!made.ok()) return made.status();
   Simulation& simulation = **made;
   const FlowId flow = simulation.AddFlow({.source = source, .destination = destination});

@@ -252,6 +252,11 @@ Status FabricImpl::SetLinkUp(uint32_t link, bool up) {
 
 Result<std::unique_ptr<Fabric>> Fabric::Create(Topology topology, PayloadPool* pool) {
   SLUICE_RETURN_IF_ERROR(CheckTopology(topology));
+  if (!topology.background.empty()) {
+    const std::string& where = topology.background[0].where;
+    return InvalidArgument((where.empty() ? "topology" : where) +
+                           ": [[background]]: only `sluice scenario` plays background traffic; leave it out");
+  }
   auto fabric = std::make_unique<FabricImpl>(std::move(topology), pool);
   SLUICE_RETURN_IF_ERROR(fabric->StartFaults());
   return std::unique_ptr<Fabric>(std::move(fabric));
