@@ -76,7 +76,7 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   Result<ibv_port_attr> attributes = port.device->QueryPort(discovered.number);
   if (!attributes.ok()) return attributes.status();
   port.attributes = *attributes;
-  if (params.ib_pkey_index >= attributes->pkey_tbl_len) {
+  if (params.ib_pkey_index != 0 && params.ib_pkey_index >= attributes->pkey_tbl_len) {
     return InvalidArgument("NCCL_IB_PKEY=" + std::to_string(params.ib_pkey_index) + ": the P_Key table of " +
                            discovered.name + " has the indices 0 to " +
                            std::to_string(attributes->pkey_tbl_len - 1));

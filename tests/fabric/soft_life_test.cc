@@ -83,6 +83,7 @@ TEST_F(SoftFabricTest, WaitsForAFabricProcessThatStartsSlowly) {
   ASSERT_EQ(bind(slow, reinterpret_cast<const sockaddr*>(&address), length), 0);
   Peer peer = StartPeer("OpensAlone");
   peer.link.Barrier();
+  // Not a wait for anything: how long the name has nobody behind it.
   std::this_thread::sleep_for(std::chrono::seconds(3));
   close(slow);
   EXPECT_EQ(peer.Wait(), 0);

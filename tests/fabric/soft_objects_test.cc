@@ -171,7 +171,8 @@ TEST_F(SoftFabricTest, CountersComeByThemselves) {
   ASSERT_EQ(e.Send(IBV_WR_RDMA_WRITE, 0, 100'000, 200'000), 0);
   ASSERT_EQ(e.Wait().status, IBV_WC_SUCCESS);
   const std::string port = std::string(e.context->device->ibdev_path) + "/ports/1/";
-  while (ReadLine(port + "hw_counters/rx_write_requests") != "1") usleep(1000);
+  while (ReadLine(port + "hw_counters/rx_write_requests") != "1")
+    usleep(1000);  // the test's own time limit ends a failure
   EXPECT_EQ(ReadLine(port + "hw_counters/lifespan"), "10");
   EXPECT_EQ(ReadLine(port + "counters/port_xmit_wait"), "0");
   EXPECT_EQ(ReadLine(port + "hw_counters/roce_adp_retrans"), "0");

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "plugin/transport/frames.h"
+#include "tests/fault/hello.h"
 #include "tests/fault/rig.h"
 
 namespace sluice::fault {
@@ -359,19 +360,6 @@ class Stranger {
   ListenHandle target_;
   int fd_;
 };
-
-HelloFrame HelloFor(const ListenHandle& target) {
-  HelloFrame hello;
-  hello.min_version = hello.max_version = target.version;
-  hello.sender_uid = 1;
-  hello.receiver_uid = target.engine_uid;
-  hello.listen_id = target.listen_id;
-  hello.secret = target.secret;
-  hello.library = "stranger";
-  hello.host = "stranger:1";
-  hello.ports.emplace_back();
-  return hello;
-}
 
 FAULT_ROLE(Strangers) {
   const Holdings start = HeldAfterWarmUp();

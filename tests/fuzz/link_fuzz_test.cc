@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "plugin/transport/frames.h"
+#include "tests/fault/hello.h"
 #include "tests/fault/rig.h"
 
 namespace sluice::fault {
@@ -191,14 +192,8 @@ FAULT_ROLE(LyingSender) {
   for (int round = 0; round < 60; ++round) {
     {
       Talker talker(target);
-      HelloFrame hello;
-      hello.min_version = hello.max_version = target.version;
+      HelloFrame hello = HelloFor(target);
       hello.sender_uid = random();
-      hello.receiver_uid = target.engine_uid;
-      hello.listen_id = target.listen_id;
-      hello.secret = target.secret;
-      hello.library = "liar";
-      hello.host = "liar:1";
       hello.ports.resize(random() % 3 + (round % 10 == 0 ? 8 : 0));
       for (PortAddress& port : hello.ports) port = Port(random, random() % 4 == 0);
       talker.Say(FrameType::kHello, hello);
@@ -236,20 +231,6 @@ TEST_P(LyingPeerTest, Sender) {
   RunRole("LyingSender", {{"SLUICE_TEST_SEED", std::to_string(GetParam())}});
 }
 
-HelloFrame HonestHello(const ListenHandle& target) {
-  HelloFrame hello;
-  hello.min_version = hello.max_version = target.version;
-  hello.sender_uid = 1;
-  hello.receiver_uid = target.engine_uid;
-  hello.listen_id = target.listen_id;
-  hello.secret = target.secret;
-  hello.library = "late";
-  hello.host = "late:1";
-  std::mt19937 random(1);
-  hello.ports = {Port(random, false)};
-  return hello;
-}
-
 PathFrame HonestPath(uint32_t id) {
   PathFrame path;
   path.path = id;
@@ -281,7 +262,10 @@ FAULT_ROLE(LateSender) {
     ASSERT_TRUE(talker.Hear(&type, &payload, 60'000));
     EXPECT_EQ(static_cast<int>(type), static_cast<int>(wanted));
   };
-  talker.Say(FrameType::kHello, HonestHello(target));
+  HelloFrame hello = HelloFor(target);
+  std::mt19937 random(1);
+  hello.ports = {Port(random, false)};
+  talker.Say(FrameType::kHello, hello);
   expect(FrameType::kHelloOk);
   talker.Say(FrameType::kPath, HonestPath(1));
   expect(FrameType::kPathOk);

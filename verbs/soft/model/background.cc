@@ -272,27 +272,12 @@ Result<BackgroundSpec> BackgroundSpec::FromSection(const TextSection& section) {
 }
 
 Result<BackgroundSpec> BackgroundSpec::FromText(std::string_view one_line) {
-  const std::string where = "background \"" + std::string(one_line) + "\"";
-  const size_t colon = one_line.find(':');
-  TextSection section{"background", where, {{"kind", std::string(one_line.substr(0, colon)), where}}};
-  if (colon != std::string_view::npos) {
-    const Result<std::vector<TextEntry>> entries =
-        EntriesOfLine(one_line.substr(colon + 1), where, "see the kind's");
-    if (!entries.ok()) return entries.status();
-    section.entries.insert(section.entries.end(), entries->begin(), entries->end());
-  }
-  return FromSection(section);
+  const Result<TextSection> section = SectionOfLine(one_line, "background");
+  return section.ok() ? FromSection(*section) : Result<BackgroundSpec>(section.status());
 }
 
 Result<std::vector<BackgroundSpec>> BackgroundSpec::ListFromText(std::string_view text) {
-  std::vector<BackgroundSpec> specs;
-  for (const std::string& part : SplitText(text, ';')) {
-    if (part.empty()) continue;
-    Result<BackgroundSpec> spec = FromText(part);
-    if (!spec.ok()) return spec.status();
-    specs.push_back(std::move(*spec));
-  }
-  return specs;
+  return SpecsFromText<BackgroundSpec>(text);
 }
 
 Status CheckBackground(const Topology& topology, const std::vector<BackgroundSpec>& specs) {

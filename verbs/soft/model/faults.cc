@@ -188,33 +188,12 @@ Result<FaultSpec> FaultSpec::FromSection(const TextSection& section) {
 }
 
 Result<FaultSpec> FaultSpec::FromText(std::string_view one_line) {
-  const std::string where = "fault \"" + std::string(one_line) + "\"";
-  const size_t colon = one_line.find(':');
-  const std::string kind(one_line.substr(0, colon));
-  if (colon == std::string_view::npos && kind.find('=') != std::string::npos) {
-    return InvalidArgument(where +
-                           ": starts with no kind; write KIND:key=value,... such as "
-                           "loss:link=host0,probability=1e-4");
-  }
-  TextSection section{"fault", where, {{"kind", kind, where}}};
-  if (colon != std::string_view::npos) {
-    const Result<std::vector<TextEntry>> entries =
-        EntriesOfLine(one_line.substr(colon + 1), where, "see the kind's");
-    if (!entries.ok()) return entries.status();
-    section.entries.insert(section.entries.end(), entries->begin(), entries->end());
-  }
-  return FromSection(section);
+  const Result<TextSection> section = SectionOfLine(one_line, "fault");
+  return section.ok() ? FromSection(*section) : Result<FaultSpec>(section.status());
 }
 
 Result<std::vector<FaultSpec>> FaultSpec::ListFromText(std::string_view text) {
-  std::vector<FaultSpec> specs;
-  for (const std::string& part : SplitText(text, ';')) {
-    if (part.empty()) continue;
-    Result<FaultSpec> spec = FromText(part);
-    if (!spec.ok()) return spec.status();
-    specs.push_back(std::move(*spec));
-  }
-  return specs;
+  return SpecsFromText<FaultSpec>(text);
 }
 
 }  // namespace sluice::soft

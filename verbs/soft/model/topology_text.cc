@@ -164,6 +164,22 @@ Result<std::vector<TextSection>> SectionsOfToml(std::string_view toml, std::stri
   return sections;
 }
 
+Result<TextSection> SectionOfLine(std::string_view line, const std::string& name) {
+  const std::string where = name + " \"" + std::string(line) + "\"";
+  const size_t colon = line.find(':');
+  const std::string kind(line.substr(0, colon));
+  if (kind.find('=') != std::string::npos) {
+    return InvalidArgument(where + ": starts with no kind; write KIND:key=value,...");
+  }
+  TextSection section{name, where, {{"kind", kind, where}}};
+  if (colon == std::string_view::npos) return section;
+  const Result<std::vector<TextEntry>> entries =
+      EntriesOfLine(line.substr(colon + 1), where, "see the kind's");
+  if (!entries.ok()) return entries.status();
+  section.entries.insert(section.entries.end(), entries->begin(), entries->end());
+  return section;
+}
+
 std::vector<std::string> SplitText(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {

@@ -38,8 +38,22 @@ Result<std::vector<TextSection>> SectionsOfToml(std::string_view toml, std::stri
 // `keys`, and so is a key given twice.
 Result<std::vector<TextEntry>> EntriesOfLine(std::string_view line, const std::string& where,
                                              const std::string& keys);
+// "KIND:key=value,...": a section `name` whose first entry is `kind`.
+Result<TextSection> SectionOfLine(std::string_view line, const std::string& name);
 // Splits at `separator`; an empty text has no parts.
 std::vector<std::string> SplitText(std::string_view text, char separator);
+// Several specs, separated by ";". An empty text is none.
+template <typename Spec>
+Result<std::vector<Spec>> SpecsFromText(std::string_view text) {
+  std::vector<Spec> specs;
+  for (const std::string& part : SplitText(text, ';')) {
+    if (part.empty()) continue;
+    Result<Spec> spec = Spec::FromText(part);
+    if (!spec.ok()) return spec.status();
+    specs.push_back(std::move(*spec));
+  }
+  return specs;
+}
 
 // "<where>: <key> = <value>; allowed: <allowed>".
 Status BadValue(const TextEntry& entry, const std::string& allowed);
