@@ -69,16 +69,16 @@ class Path {
 
 }  // namespace
 
-#define SLUICE_OPEN(name)                                       \
-  SLUICE_EXPORT int name(const char* path, int flags, ...) {    \
-    mode_t mode = 0;                                            \
-    if ((flags & (O_CREAT | O_TMPFILE)) != 0) {                 \
-      va_list arguments;                                        \
-      va_start(arguments, flags);                               \
-      mode = va_arg(arguments, mode_t);                         \
-      va_end(arguments);                                        \
-    }                                                           \
-    return SLUICE_NEXT(name)(Path(path).get(), flags, mode);    \
+#define SLUICE_OPEN(name)                                             \
+  SLUICE_EXPORT int name(const char* path, int flags, ...) {          \
+    mode_t mode = 0;                                                  \
+    if ((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE) { \
+      va_list arguments;                                              \
+      va_start(arguments, flags);                                     \
+      mode = va_arg(arguments, mode_t);                               \
+      va_end(arguments);                                              \
+    }                                                                 \
+    return SLUICE_NEXT(name)(Path(path).get(), flags, mode);          \
   }
 SLUICE_OPEN(open)
 SLUICE_OPEN(open64)
