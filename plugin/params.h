@@ -76,6 +76,15 @@ struct Params {
   int sl = -1;  // SLUICE_SL
   int tc = -1;  // SLUICE_TC
 
+  // Scheduler of a port.
+  int scheduler = -1;                   // SLUICE_SCHEDULER
+  int activity_hold_us = 50;            // SLUICE_ACTIVITY_HOLD_US
+  int shared_budget_us = 15;            // SLUICE_SHARED_BUDGET_US
+  int64_t piece_bytes = 32768;          // SLUICE_PIECE_BYTES
+  int background_floor_percent = 2;     // SLUICE_BACKGROUND_FLOOR
+  std::string shared_dir = "/dev/shm";  // SLUICE_SHARED_DIR
+  bool clock_monotonic = false;         // SLUICE_CLOCK
+
   // Memory.
   RelaxedOrdering ib_pci_relaxed_ordering = RelaxedOrdering::kAuto;
   bool gdr_flush_disable = false;

@@ -75,6 +75,21 @@ Status StoreInterfaces(const std::string& text, Params& params) {
   return Status::Ok();
 }
 
+Status StoreSharedDir(const std::string& text, Params& params) {
+  if (!text.starts_with('/'))
+    return Refuse("SLUICE_SHARED_DIR", text, "not an absolute path",
+                  "use a directory in memory, such as /dev/shm");
+  params.shared_dir = text;
+  return Status::Ok();
+}
+
+Status StoreClock(const std::string& text, Params& params) {
+  if (text != "auto" && text != "monotonic")
+    return Refuse("SLUICE_CLOCK", text, "not a clock", "use auto or monotonic");
+  params.clock_monotonic = text == "monotonic";
+  return Status::Ok();
+}
+
 constexpr ParamStatus kHonoured = ParamStatus::kHonoured;
 constexpr ParamStatus kNoEffect = ParamStatus::kNoEffect;
 constexpr ParamStatus kRefused = ParamStatus::kRefused;
@@ -187,6 +202,34 @@ const ParamSpec kRegistry[] = {
                   "Service level of every queue pair; wins over NCCL_IB_SL. -1: unset."),
     SLUICE_NUMBER("SLUICE_TC", tc, -1, 255, -1, "", "Sluice",
                   "Traffic class of every queue pair; wins over NCCL_IB_TC and NCCL_IB_FIFO_TC. -1: unset."),
+    // Scheduler of a port.
+    SLUICE_NUMBER("SLUICE_SCHEDULER", scheduler, -1, 1, -1, "", "Sluice",
+                  "Whether lanes share a port in software: urgent classes first, the others within what they "
+                  "leave. -1: where "
+                  "lanes have the same service level and traffic class, so that the network cannot tell them "
+                  "apart. 0: never. 1: "
+                  "always, for service levels that share one virtual lane."),
+    SLUICE_NUMBER("SLUICE_ACTIVITY_HOLD_US", activity_hold_us, 1, 100000, 50, "us", "Sluice",
+                  "How long a class counts as active on a port after it posted something there."),
+    SLUICE_NUMBER(
+        "SLUICE_SHARED_BUDGET_US", shared_budget_us, 1, 100000, 15, "us", "Sluice",
+        "While urgent traffic is active on a port that is shared in software, all other classes together may "
+        "have as "
+        "much outstanding as the port sends in this time. Less than a round trip costs throughput."),
+    SLUICE_NUMBER("SLUICE_PIECE_BYTES", piece_bytes, 4096, 16777216, 32768, "bytes", "Sluice",
+                  "Largest piece of a message that is posted at a time while a port is shared in software."),
+    SLUICE_NUMBER("SLUICE_BACKGROUND_FLOOR", background_floor_percent, 1, 50, 2, "%", "Sluice",
+                  "Part of a port that is left to the background class while other classes are active."),
+    {"SLUICE_SHARED_DIR", "shared_dir", "", "Sluice", kHonoured,
+     TextParam{StoreSharedDir, "an absolute path", "/dev/shm"},
+     "Directory in memory through which the processes of one user on one host see each other's activity on a "
+     "port."},
+    {"SLUICE_CLOCK", "clock_monotonic", "", "Sluice", kHonoured,
+     TextParam{StoreClock, "`auto` or `monotonic`", "auto"},
+     "Clock of the scheduler. auto: the processor's counter where its rate is constant. monotonic: "
+     "CLOCK_MONOTONIC, "
+     "which virtual time needs."},
+
     // Memory.
     SLUICE_NUMBER(
         "NCCL_IB_PCI_RELAXED_ORDERING", ib_pci_relaxed_ordering, 0, 2, 2, "", "NCCL 2.12",

@@ -72,6 +72,49 @@ Status BadFrame(const InLink& link, const char* name) {
                      " frame; Sluice releases differ, install the same on all hosts");
 }
 
+// The queue pairs of a path that the sender asks for, in the order of its classes. A class for which this device has
+// no room is refused (its queue pairs become 0 in path.classes); control and the default class must fit.
+Status CreateQueues(InPath& path, const PathFrame& frame) {
+  Engine& engine = path.engine;
+  for (const PairFrame& theirs : frame.pairs) {
+    PortPair& pair = path.pairs.emplace_back();
+    pair.sender_port = theirs.sender_port;
+    pair.receiver_port = theirs.receiver_port;
+    SLUICE_RETURN_IF_ERROR(CreateControl(engine, false, pair));
+  }
+  path.classes = frame.classes;
+  for (size_t i = 0; i < path.classes.size(); ++i) {
+    ClassFrame& service_class = path.classes[i];
+    const size_t before = path.pairs[0].data.size();
+    Status status;
+    for (PortPair& pair : path.pairs) {
+      if (status.ok()) status = CreateData(engine, false, service_class.queue_pairs, pair);
+    }
+    if (status.ok()) continue;
+    if (i < 2) return status;
+    SLUICE_WARN("path from %s: the lane of class %s is refused: %s", path.peer.c_str(),
+                service_class.name.c_str(), status.message().c_str());
+    service_class.queue_pairs = 0;
+    for (PortPair& pair : path.pairs) {
+      while (pair.data.size() > before) pair.data.pop_back();
+    }
+  }
+  return Status::Ok();
+}
+
+// The sender's numbers of the classes that were not refused.
+std::vector<uint32_t> AcceptedNumbers(const PathFrame& frame, const PairFrame& pair,
+                                      const std::vector<ClassFrame>& classes) {
+  std::vector<uint32_t> numbers;
+  size_t next = 0;
+  for (size_t i = 0; i < classes.size(); ++i) {
+    for (uint32_t j = 0; j < frame.classes[i].queue_pairs; ++j, ++next) {
+      if (classes[i].queue_pairs != 0) numbers.push_back(pair.data_qpns[next]);
+    }
+  }
+  return numbers;
+}
+
 void OnPath(InLink& link, const PathFrame& frame) {
   Engine& engine = link.engine;
   auto refuse = [&](const Status& cause) {
@@ -80,16 +123,17 @@ void OnPath(InLink& link, const PathFrame& frame) {
   };
   // Finalize has seen to the paths that there were: what came later would keep its queue pairs.
   if (engine.finalizing) return refuse(InvalidUsage("the communicator was finalized there"));
-  uint32_t queues = 0;
   for (const ClassFrame& service_class : frame.classes) {
     if (service_class.sl > 15)
       return refuse(
           InvalidArgument("service level " + std::to_string(service_class.sl) + " is out of range 0 to 15"));
-    queues += service_class.queue_pairs;
   }
-  bool sound = !frame.pairs.empty() && frame.pairs.size() <= kMaxMergedPorts && queues > 0 &&
-               frame.stripes > 0 && frame.max_message_bytes >= kChunkAlignBytes &&
-               frame.stripe_above_bytes > 0 && !link.paths.contains(frame.path);
+  const uint32_t queues = QueueCount(frame.classes);
+  bool sound = !frame.pairs.empty() && frame.pairs.size() <= kMaxMergedPorts && frame.classes.size() >= 2 &&
+               frame.classes.size() <= kMaxServiceClasses && frame.classes[0].queue_pairs == 0 &&
+               frame.classes[1].queue_pairs > 0 && frame.stripes > 0 &&
+               frame.max_message_bytes >= kChunkAlignBytes && frame.stripe_above_bytes > 0 &&
+               !link.paths.contains(frame.path);
   for (const PairFrame& pair : frame.pairs) {
     sound = sound && pair.sender_port < link.peer.ports.size() && pair.receiver_port < engine.port_count &&
             pair.data_qpns.size() == queues;
@@ -104,7 +148,6 @@ void OnPath(InLink& link, const PathFrame& frame) {
   path.link = &link;
   path.id = frame.path;
   path.peer = link.peer.host;
-  path.classes = frame.classes;
   path.stripes = frame.stripes;
   uint32_t port_limit = 0x80000000u;
   for (uint32_t i = 0; i < engine.port_count; ++i)
@@ -117,20 +160,19 @@ void OnPath(InLink& link, const PathFrame& frame) {
   answer.base_psn &= 0xffffff;
   answer.max_message_bytes = static_cast<uint32_t>(path.max_message_bytes);
   answer.stripe_above_bytes = static_cast<uint32_t>(path.stripe_above_bytes);
-  Status status;
+  Status status = CreateQueues(path, frame);
+  answer.classes = path.classes;
   for (uint32_t i = 0; i < frame.pairs.size() && status.ok(); ++i) {
-    const PairFrame& theirs = frame.pairs[i];
-    PortPair& pair = path.pairs.emplace_back();
-    pair.sender_port = theirs.sender_port;
-    pair.receiver_port = theirs.receiver_port;
-    status = CreatePair(engine, false, queues, pair);
-    if (!status.ok()) break;
+    PortPair& pair = path.pairs[i];
+    PairFrame theirs = frame.pairs[i];
+    theirs.data_qpns = AcceptedNumbers(frame, frame.pairs[i], path.classes);
     status = ConnectPair(engine, path, pair, i, theirs, link.peer.ports[theirs.sender_port], answer.base_psn,
                          frame.base_psn);
     PairFrame& numbers = answer.pairs[i];
     numbers.mtu = static_cast<uint8_t>(pair.mtu);
     numbers.control_qpn = pair.control.number();
-    for (size_t j = 0; j < pair.data.size(); ++j) numbers.data_qpns[j] = pair.data[j].number();
+    numbers.data_qpns.clear();
+    for (const QueuePair& queue : pair.data) numbers.data_qpns.push_back(queue.number());
     numbers.ece = {};
     if (engine.params.ib_ece_enable && theirs.ece.vendor_id != 0) {
       Result<ibv_ece> ece = pair.control.QueryEce();  // what remains after both ends' options were combined
@@ -146,7 +188,7 @@ void OnPath(InLink& link, const PathFrame& frame) {
     ControlQueue& control = path.controls[i];
     const PortPair& pair = path.pairs[i];
     control.qp = pair.control.get();
-    control.engine_port = pair.receiver_port;
+    control.port = &engine.ports[pair.receiver_port];
     control.depth = control.free_wrs = std::min(kControlQueueDepth, pair.control.caps().max_send_wr);
     control.signal_every = std::clamp(control.depth / 4, 1u, 16u);
     control.max_inline = pair.control.caps().max_inline_data;

@@ -10,6 +10,7 @@
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
 #include "plugin/transport/devices.h"
+#include "plugin/transport/lane_setup.h"
 #include "plugin/transport/teardown.h"
 
 namespace sluice {
@@ -124,55 +125,19 @@ void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
   path.link = &link;
   path.id = link.next_path++;
   path.peer = link.peer.host;
-  const Params& params = engine.params;
-  const auto pair_count = static_cast<uint32_t>(matched->size());
-  // The frame holds all queue pair numbers: at most 64 a pair.
-  const uint32_t queues =
-      std::min(64u, static_cast<uint32_t>(params.qps_per_class * params.ib_qps_per_connection));
-  path.classes.push_back({.name = "bulk",
-                          .sl = static_cast<uint8_t>(key.sl),
-                          .traffic_class = static_cast<uint8_t>(key.tc),
-                          .control_traffic_class = static_cast<uint8_t>(key.control_tc),
-                          .queue_pairs = static_cast<uint8_t>(queues)});
-  path.stripes = static_cast<uint16_t>(
-      pair_count * (params.ib_split_data_on_qps
-                        ? std::min<uint32_t>(queues, static_cast<uint32_t>(params.ib_qps_per_connection))
-                        : 1u));
-  uint32_t port_limit = 0x80000000u;
-  for (uint32_t i = 0; i < engine.port_count; ++i)
-    port_limit = std::min(port_limit, engine.ports[i].attributes.max_msg_sz);
-  PathFrame frame;
-  frame.path = path.id;
-  frame.base_psn = RandomPsn();
-  frame.stripes = path.stripes;
-  frame.max_message_bytes = port_limit / kChunkAlignBytes * kChunkAlignBytes;
-  frame.stripe_above_bytes =
-      path.stripes > 1
-          ? static_cast<uint32_t>(std::min<int64_t>(params.stripe_min_bytes, frame.max_message_bytes))
-          : frame.max_message_bytes;
-  frame.classes = path.classes;
   for (const auto& [sender_port, receiver_port] : *matched) {
     PortPair& pair = path.pairs.emplace_back();
     pair.sender_port = sender_port;
     pair.receiver_port = receiver_port;
-    if (Status status = CreatePair(engine, true, queues, pair); !status.ok()) {
-      path.pairs.clear();
-      path.failed = true;
-      path.failure = status;
-      return FinishAttempt(attempt, nullptr, status);
-    }
-    PairFrame numbers;
-    numbers.sender_port = sender_port;
-    numbers.receiver_port = receiver_port;
-    numbers.mtu = static_cast<uint8_t>(engine.ports[sender_port].attributes.active_mtu);
-    numbers.control_qpn = pair.control.number();
-    for (const QueuePair& queue : pair.data) numbers.data_qpns.push_back(queue.number());
-    if (params.ib_ece_enable) {
-      Result<ibv_ece> ece = pair.control.QueryEce();
-      if (ece.ok()) numbers.ece = {ece->vendor_id, ece->options, ece->comp_mask};
-    }
-    frame.pairs.push_back(std::move(numbers));
   }
+  if (Status status = CreateQueues(path, attempt->lanes); !status.ok()) {
+    path.pairs.clear();
+    path.failed = true;
+    path.failure = status;
+    return FinishAttempt(attempt, nullptr, status);
+  }
+  PathFrame frame = AskFor(path);
+  frame.base_psn = RandomPsn();
   {
     ControlGuard guard(engine.lock);
     engine.live_paths.push_back(&path);
@@ -187,7 +152,8 @@ void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
 
 void EnsurePath(OutLink& link, const AttemptPtr& attempt) {
   if (attempt->finished.load(std::memory_order_relaxed)) return;
-  const PathKey key{attempt->marking.sl, attempt->marking.tc, attempt->marking.control_tc};
+  PathKey key;
+  for (const LaneSpec& lane : attempt->lanes) key.emplace_back(lane.sl, lane.traffic_class);
   const auto found = link.paths.find(key);
   if (found != link.paths.end() && !found->second->failed && !found->second->closing) {
     OutPath& path = *found->second;
@@ -205,10 +171,7 @@ Status OnPathOk(OutLink& link, const PathFrame& frame) {
   OutPath& path = *found->second;
   if (path.usable || path.failed) return Status::Ok();
   Engine& engine = link.engine;
-  bool sound = frame.pairs.size() == path.pairs.size();
-  for (size_t i = 0; sound && i < path.pairs.size(); ++i)
-    sound = frame.pairs[i].data_qpns.size() == path.pairs[i].data.size();
-  if (!sound)
+  if (!ApplyRefusals(path, frame))
     return RemoteError(
         "link to " + path.peer +
         ": PATH_OK does not match PATH; Sluice releases differ, install the same on all hosts");
@@ -227,26 +190,7 @@ Status OnPathOk(OutLink& link, const PathFrame& frame) {
   }
   {
     ControlGuard guard(engine.lock);
-    path.pair_count = static_cast<uint32_t>(path.pairs.size());
-    path.queues_per_pair = static_cast<uint32_t>(path.pairs[0].data.size());
-    path.queues.resize(path.pairs.size() * path.queues_per_pair);
-    for (uint32_t i = 0; i < path.pairs.size(); ++i) {
-      const PortPair& pair = path.pairs[i];
-      for (uint32_t j = 0; j < path.queues_per_pair; ++j) {
-        DataQueue& queue = path.queues[i * path.queues_per_pair + j];
-        queue.qp = pair.data[j].get();
-        queue.engine_port = pair.sender_port;
-        queue.peer_port = pair.receiver_port;
-        queue.index = i * path.queues_per_pair + j;
-        queue.depth = queue.free_wrs = std::min(kDataQueueDepth, pair.data[j].caps().max_send_wr);
-        queue.split_above_bytes =
-            engine.ports[pair.sender_port].adaptive_routing
-                ? static_cast<uint32_t>(std::min<int64_t>(engine.params.ib_ar_threshold_bytes, UINT32_MAX))
-                : UINT32_MAX;
-        queue.Prepare(pair.data[j].caps().max_inline_data >= sizeof(Record));
-      }
-    }
-    path.usable = true;
+    PublishQueues(path);
   }
   link.link->Send(FrameType::kPathUp, PathIdFrame{path.id});
   LogPath(path, link.peer.ports);

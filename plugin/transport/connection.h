@@ -14,6 +14,7 @@
 #include "plugin/net.h"
 #include "plugin/transport/memory_handle.h"
 #include "plugin/transport/wire.h"
+#include "tuner/policy.h"
 
 namespace sluice {
 
@@ -40,7 +41,12 @@ struct alignas(64) SendRequest : RequestBase {
   uint16_t chunks_pending = 0;  // posted, no completion yet
   uint8_t slot_sub = 0;         // index in the record rings
   uint8_t sub = 0;
-  bool waiting = false;  // in the engine's list
+  uint8_t service_class = 0;
+  bool waiting = false;            // in the engine's list
+  uint32_t unit_bytes = 0;         // of one of its signalled work requests, when there are several
+  uint32_t outstanding_bytes = 0;  // posted, not completed; valid until done
+  uint32_t chunk_posted = 0;       // bytes of the current chunk, when it goes out in pieces
+  uint32_t chunk_queue = 0;        // and the queue that it keeps
   uint32_t chunk_bytes = 0;
   uint32_t bytes = 0;
   uint32_t next_pair = 0;
@@ -110,6 +116,8 @@ struct Connection {
 struct SendConnection final : Connection, SendComm {
   OutPath* path = nullptr;
   uint32_t id = 0;  // in OPEN and CONN
+  uint8_t service_class =
+      static_cast<uint8_t>(BuiltInClass::kBulk);  // of messages that nothing else is known of
 
   uint64_t group = 0;              // head: the next group to match
   uint32_t seq = 1;                // SequenceOf(group)

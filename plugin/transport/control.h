@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/lanes.h"
 #include "plugin/transport/engine.h"
 #include "plugin/transport/link.h"
 #include "plugin/transport/path.h"
@@ -20,12 +21,12 @@ namespace sluice {
 
 // One connect(): made by the service thread, worked on by the event thread, polled by the service thread.
 struct ConnectAttempt {
-  ConnectAttempt(Engine& owner, const ListenHandle& target, const Marking& chosen)
-      : engine(owner), handle(target), marking(chosen) {}
+  ConnectAttempt(Engine& owner, const ListenHandle& target, std::vector<LaneSpec> wanted)
+      : engine(owner), handle(target), lanes(std::move(wanted)) {}
 
   Engine& engine;
   const ListenHandle handle;
-  const Marking marking;
+  const std::vector<LaneSpec> lanes;  // the first is control
 
   // Any thread: pending until `finished`; then exactly one of connection and error is set.
   std::atomic<bool> finished{false};
@@ -54,13 +55,8 @@ struct ListenState final : ListenComm {
   Status failure;
 };
 
-// Values that tell paths to one peer apart.
-struct PathKey {
-  int sl;
-  int tc;
-  int control_tc;
-  auto operator<=>(const PathKey&) const = default;
-};
+// What tells paths to one peer apart: SL and traffic class of each lane.
+using PathKey = std::vector<std::pair<int, int>>;
 
 // S's end of a link, with the paths to that peer.
 struct OutLink {

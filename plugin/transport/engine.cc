@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <numeric>
 
+#include "base/clock.h"
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
 #include "plugin/transport/devices.h"
@@ -52,13 +54,20 @@ Result<Engine*> Engine::Create(int device, const Params& params, const CommConfi
   Result<EventLoop*> loop = EventLoop::Get();
   if (!loop.ok()) return loop.status();
   const bool infiniband = (*members)[0].link_layer == LinkLayer::kInfiniBand;
+  const Result<std::shared_ptr<const Policy>>& policy = GetPolicy();
+  if (!policy.ok()) return policy.status();
+  const Result<std::vector<LaneSpec>> lanes =
+      ResolveLanes(params, **policy, config.traffic_class, infiniband);
+  if (!lanes.ok()) return lanes.status();
   std::unique_ptr<Engine> engine(new Engine(device, params, config, infiniband, **loop));
+  engine->OrderClasses(*lanes);
   if (engine->receivers == nullptr) return SystemError("no memory for the connection table of an engine");
   for (const Port& port : *members) {
-    SLUICE_RETURN_IF_ERROR(engine->OpenPort(engine->port_count, port));
+    SLUICE_RETURN_IF_ERROR(engine->OpenPort(engine->port_count, port, *lanes));
     engine->devices.push_back(port.device);
     ++engine->port_count;
   }
+  SLUICE_RETURN_IF_ERROR(engine->OpenShare(*lanes));
   if (engine->port_count == 1) engine->quick_cq_ = engine->poll_cqs_[0];
   engine->tables.Init(engine->devices, static_cast<uint32_t>(params.max_recvs));
   // Reachable to the end of the process, as its connections must be.
@@ -69,7 +78,56 @@ Result<Engine*> Engine::Create(int device, const Params& params, const CommConfi
   return engines->back();
 }
 
-Status Engine::OpenPort(uint32_t index, const Port& discovered) {
+void Engine::OrderClasses(const std::vector<LaneSpec>& lanes) {
+  // Strict classes by priority, then those that share, background last.
+  std::array<int, kMaxServiceClasses> rank;
+  rank.fill(8);
+  rank[static_cast<size_t>(BuiltInClass::kBackground)] = 9;
+  for (const LaneSpec& lane : lanes) {
+    if (lane.strict) rank[lane.service_class] = lane.priority;
+  }
+  std::iota(send_order_.begin(), send_order_.end(), uint8_t{0});
+  std::stable_sort(send_order_.begin(), send_order_.end(),
+                   [&](uint8_t a, uint8_t b) { return rank[a] < rank[b]; });
+}
+
+Status Engine::OpenShare(const std::vector<LaneSpec>& lanes) {
+  if (params.scheduler == 0 || lanes.size() <= 2) return Status::Ok();
+  TickClock::Use(params.clock_monotonic ? TickClock::Kind::kMonotonic : TickClock::Kind::kAutomatic);
+  std::array<PortShare::ClassSetting, kMaxServiceClasses> classes;
+  for (const LaneSpec& lane : lanes) {
+    const bool background = lane.service_class == static_cast<uint8_t>(BuiltInClass::kBackground);
+    classes[lane.service_class] = {.discipline = lane.strict  ? PortShare::Discipline::kStrict
+                                                 : background ? PortShare::Discipline::kBackground
+                                                              : PortShare::Discipline::kWeighted,
+                                   .weight = static_cast<uint32_t>(lane.weight),
+                                   .name = lane.name};
+  }
+  double bytes_per_ns = 0;
+  for (uint32_t i = 0; i < port_count; ++i) bytes_per_ns += std::max(1, ports[i].port.speed_mbps) / 8000.0;
+  share.Configure(
+      {.bytes_per_tick = bytes_per_ns / TickClock::ticks_per_ns(),
+       .hold = TickClock::FromNs(static_cast<uint64_t>(params.activity_hold_us) * 1000),
+       .budget_bytes = static_cast<uint64_t>(bytes_per_ns * 1000 * params.shared_budget_us),
+       .piece_bytes = static_cast<uint32_t>(params.piece_bytes / kChunkAlignBytes * kChunkAlignBytes),
+       .background_floor = params.background_floor_percent / 100.0},
+      classes);
+  for (uint32_t i = 0; i < port_count; ++i) {
+    EnginePort& port = ports[i];
+    Result<ActivityFile> file = ActivityFile::Open(params.shared_dir, port.port);
+    if (!file.ok()) {
+      SLUICE_INFO(kLogNet, "%s: other processes of this host are not seen by the scheduler: %s",
+                  port.port.name.c_str(), file.status().message().c_str());
+      file = ActivityFile::Private();
+      if (!file.ok()) return file.status();
+    }
+    activity[i] = std::move(*file);
+    share.Join(*activity[i].board(), uid, TickClock::Now());
+  }
+  return Status::Ok();
+}
+
+Status Engine::OpenPort(uint32_t index, const Port& discovered, const std::vector<LaneSpec>& lanes) {
   EnginePort& port = ports[index];
   port.port = discovered;
   port.device = discovered.device;
@@ -120,10 +178,10 @@ Status Engine::OpenPort(uint32_t index, const Port& discovered) {
   gpu_memory = properties->dmabuf ? "DMA-BUF" : properties->cuda ? "peer memory" : "not announced";
   if (params.gdr_flush_disable || !(params.force_flush || properties->cuda || properties->dmabuf))
     return Status::Ok();
-  return OpenFlush(port);
+  return OpenFlush(port, lanes[0].sl);
 }
 
-Status Engine::OpenFlush(EnginePort& port) {
+Status Engine::OpenFlush(EnginePort& port, int control_sl) {
   const std::shared_ptr<DeviceContext> owner[1] = {port.device};
   Result<std::unique_ptr<MemoryHandle>> memory = MemoryHandle::Register(
       owner, port.flush_target.data(), sizeof(port.flush_target), RegionKind::kPolled, MemoryKind::kHost);
@@ -142,9 +200,7 @@ Status Engine::OpenFlush(EnginePort& port) {
   rtr.dgid = port.gid.gid;
   rtr.dlid = port.attributes.lid;
   rtr.is_global = !infiniband || (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
-  const Result<Marking> marking = ChooseMarking(params, config.traffic_class, infiniband);
-  if (!marking.ok()) return marking.status();
-  rtr.sl = static_cast<uint8_t>(marking->sl);
+  rtr.sl = static_cast<uint8_t>(control_sl);
   SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRtr(rtr));
   SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRts({.timeout = static_cast<uint8_t>(params.ib_timeout),
                                               .retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt)}));

@@ -20,14 +20,17 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plugin/lanes.h"
 #include "plugin/net.h"
 #include "plugin/params.h"
+#include "plugin/transport/activity_file.h"
 #include "plugin/transport/biased_lock.h"
 #include "plugin/transport/connection.h"
 #include "plugin/transport/event_loop.h"
 #include "plugin/transport/frames.h"
 #include "plugin/transport/memory_handle.h"
 #include "plugin/transport/table_pool.h"
+#include "tuner/port_share.h"
 #include "verbs/device.h"
 #include "verbs/gid.h"
 #include "verbs/queue_pair.h"
@@ -121,6 +124,7 @@ class Engine {
   void Remove(SendRequest* request) noexcept;
   void Remove(RecvGroup* group) noexcept;
   bool has_waiting() const { return waiting_; }
+  bool has_waiting_sends(uint32_t service_class) const { return sends_[service_class].head != nullptr; }
   // Entries of the smallest shared receive queue: what one group may need at most.
   uint32_t ReceiveEntries() const;
 
@@ -141,7 +145,9 @@ class Engine {
 
   // Under lock.
   std::array<EnginePort, kMaxMergedPorts> ports;
-  uint32_t port_count = 0;  // 0 after teardown: Poll then touches nothing
+  uint32_t port_count = 0;                             // 0 after teardown: Poll then touches nothing
+  std::array<ActivityFile, kMaxMergedPorts> activity;  // by port, for `share`
+  PortShare share;  // what other classes and engines of the host leave of the ports
   std::vector<std::shared_ptr<DeviceContext>> devices;
   // By connection index; kConnectionIndices entries, null until published, touched on use.
   std::unique_ptr<RecvConnection*[], void (*)(RecvConnection**)> receivers;
@@ -172,14 +178,17 @@ class Engine {
 
  private:
   Engine(int device, const Params& params, const CommConfig& config, bool infiniband, EventLoop& loop);
-  Status OpenPort(uint32_t index, const Port& port);
+  void OrderClasses(const std::vector<LaneSpec>& lanes);
+  Status OpenPort(uint32_t index, const Port& port, const std::vector<LaneSpec>& lanes);
+  // Joins the scheduler of the ports. Nothing to do when the policy has one data class only.
+  Status OpenShare(const std::vector<LaneSpec>& lanes);
   // `count` entries of completions_; below 0: polling failed.
   [[gnu::noinline]] void OnCompletions(uint32_t port_index, int count) noexcept;
   void OnImmediate(uint32_t port_index, const ibv_wc& wc);
   void OnError(const EnginePort& port, const ibv_wc& wc);
   void FinishSub(RecvGroup& group, RecvSub& sub);
   Status RefillReceives(EnginePort& port);
-  Status OpenFlush(EnginePort& port);
+  Status OpenFlush(EnginePort& port, int control_sl);
   // The defect that must never be taken for data: fails the path that the immediate came from.
   void OnStaleImmediate(const ibv_wc& wc, const char* what);
   void ReleaseReservations(RecvConnection& connection);
@@ -189,10 +198,19 @@ class Engine {
   std::array<ibv_wc, kPollBatch> completions_;
 
   // Work that found no room, oldest first.
-  SendRequest* sends_head_ = nullptr;
-  SendRequest* sends_tail_ = nullptr;
-  RecvGroup* groups_head_ = nullptr;
-  RecvGroup* groups_tail_ = nullptr;
+  template <typename T>
+  struct WaitingList {
+    T* head = nullptr;
+    T* tail = nullptr;
+    void Append(T* item);
+    void Unlink(T* item);
+  };
+  void UpdateWaiting();
+  void ProgressSends(uint32_t service_class) noexcept;
+
+  std::array<WaitingList<SendRequest>, kMaxServiceClasses> sends_{};
+  std::array<uint8_t, kMaxServiceClasses> send_order_{};  // service classes, the most urgent first
+  WaitingList<RecvGroup> groups_;
   bool waiting_ = false;
   std::array<ibv_recv_wr, kReceiveBatch> receive_chain_{};
 };

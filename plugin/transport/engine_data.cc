@@ -32,7 +32,15 @@ void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
       queue.free_wrs += retired;
       --queue.outstanding_chunks;
       port.cq_credits += retired;
-      if (--request->chunks_pending == 0 && request->chunks_posted == request->chunks) request->done = true;
+      if (--request->chunks_pending == 0 && request->chunks_posted == request->chunks) [[likely]] {
+        request->done = true;
+        share.Completed(request->service_class, request->outstanding_bytes);
+      } else {
+        // About: which of its work requests this was is not known. The last one settles it.
+        const uint32_t bytes = std::min(request->unit_bytes, request->outstanding_bytes);
+        request->outstanding_bytes -= bytes;
+        share.Completed(request->service_class, bytes);
+      }
     } else if (WorkId::Kind(wc.wr_id) == WorkKind::kControl) {
       const uint32_t retired = WorkId::Index(wc.wr_id);
       WorkId::Owner<ControlQueue>(wc.wr_id)->free_wrs += retired;
@@ -172,12 +180,14 @@ void Engine::FailPath(Path& path, const Status& cause) noexcept {
       ReleaseReservations(*connection);
     }
   }
-  for (SendRequest* request = sends_head_; request != nullptr;) {
-    SendRequest* next = request->next;
-    if (request->connection->error.load(std::memory_order_relaxed) != nullptr) Remove(request);
-    request = next;
+  for (WaitingList<SendRequest>& list : sends_) {
+    for (SendRequest* request = list.head; request != nullptr;) {
+      SendRequest* next = request->next;
+      if (request->connection->error.load(std::memory_order_relaxed) != nullptr) Remove(request);
+      request = next;
+    }
   }
-  for (RecvGroup* group = groups_head_; group != nullptr;) {
+  for (RecvGroup* group = groups_.head; group != nullptr;) {
     RecvGroup* next = group->next;
     if (group->connection->error.load(std::memory_order_relaxed) != nullptr) Remove(group);
     group = next;
@@ -205,10 +215,8 @@ void Engine::FailAll(const Status& cause) noexcept {
   for (Path* path : live_paths) FailPath(*path, cause);
 }
 
-namespace {
-
 template <typename T>
-void Append(T* item, T*& head, T*& tail) {
+void Engine::WaitingList<T>::Append(T* item) {
   item->next = nullptr;
   item->previous = tail;
   (tail == nullptr ? head : tail->next) = item;
@@ -217,46 +225,60 @@ void Append(T* item, T*& head, T*& tail) {
 }
 
 template <typename T>
-void Unlink(T* item, T*& head, T*& tail) {
+void Engine::WaitingList<T>::Unlink(T* item) {
   if (!item->waiting) return;
   (item->previous == nullptr ? head : item->previous->next) = item->next;
   (item->next == nullptr ? tail : item->next->previous) = item->previous;
   item->waiting = false;
 }
 
-}  // namespace
+void Engine::UpdateWaiting() {
+  waiting_ = groups_.head != nullptr ||
+             std::any_of(sends_.begin(), sends_.end(), [](const auto& list) { return list.head != nullptr; });
+}
 
 void Engine::Enqueue(SendRequest* request) noexcept {
-  Append(request, sends_head_, sends_tail_);
+  sends_[request->service_class].Append(request);
   waiting_ = true;
 }
 
 void Engine::Enqueue(RecvGroup* group) noexcept {
-  Append(group, groups_head_, groups_tail_);
+  groups_.Append(group);
   waiting_ = true;
 }
 
 void Engine::Remove(SendRequest* request) noexcept {
-  Unlink(request, sends_head_, sends_tail_);
-  waiting_ = sends_head_ != nullptr || groups_head_ != nullptr;
+  sends_[request->service_class].Unlink(request);
+  UpdateWaiting();
 }
 
 void Engine::Remove(RecvGroup* group) noexcept {
-  Unlink(group, groups_head_, groups_tail_);
-  waiting_ = sends_head_ != nullptr || groups_head_ != nullptr;
+  groups_.Unlink(group);
+  UpdateWaiting();
+}
+
+void Engine::ProgressSends(uint32_t service_class) noexcept {
+  for (SendRequest* request = sends_[service_class].head; request != nullptr;) {
+    SendRequest* next = request->next;
+    if (PostChunks(*request)) {
+      Remove(request);
+      next = sends_[service_class].head;
+    }
+    request = next;
+  }
 }
 
 void Engine::Progress() noexcept {
-  // Oldest first; a full queue holds back only its own path's later work. PostCts and PostChunks may fail a
+  // The most urgent class first, in it the oldest message; a full queue holds back only its own path's later work. PostCts and PostChunks may fail a
   // path, which removes other items: restart then.
-  if (groups_head_ != nullptr) {
+  if (groups_.head != nullptr) {
     // Every entry counts now: do not wait for a batch to come together.
     for (uint32_t i = 0; i < port_count; ++i) {
       if (Status status = RefillReceives(ports[i]); !status.ok()) [[unlikely]]
         return FailAll(status);
     }
   }
-  for (RecvGroup* group = groups_head_; group != nullptr;) {
+  for (RecvGroup* group = groups_.head; group != nullptr;) {
     RecvGroup* next = group->next;
     const CtsOutcome outcome = PostCts(*group);
     // A smaller group must not overtake: its sender may wait for this one, and then never gives the entries
@@ -264,18 +286,11 @@ void Engine::Progress() noexcept {
     if (outcome == CtsOutcome::kNoReceives) break;
     if (outcome == CtsOutcome::kDone) {
       Remove(group);
-      next = groups_head_;
+      next = groups_.head;
     }
     group = next;
   }
-  for (SendRequest* request = sends_head_; request != nullptr;) {
-    SendRequest* next = request->next;
-    if (PostChunks(*request)) {
-      Remove(request);
-      next = sends_head_;
-    }
-    request = next;
-  }
+  for (const uint8_t service_class : send_order_) ProgressSends(service_class);
 }
 
 }  // namespace sluice

@@ -36,7 +36,7 @@ struct FrameHeader {
   uint32_t length;  // payload bytes, at most kMaxFrameBytes
 };
 static_assert(sizeof(FrameHeader) == 8);
-inline constexpr uint16_t kFrameVersion = 1;
+inline constexpr uint16_t kFrameVersion = 2;
 
 using Secret = std::array<uint8_t, 16>;
 
@@ -122,7 +122,7 @@ struct PairFrame {
   uint8_t mtu = 0;
   uint32_t control_qpn = 0;
   EceInfo ece;
-  std::vector<uint32_t> data_qpns;  // by class, then by stripe
+  std::vector<uint32_t> data_qpns;  // by class, then by queue of the class
 
   template <class A>
   void Fields(A& a) {
@@ -130,17 +130,19 @@ struct PairFrame {
   }
 };
 
-// A service class as both ends use it on this path. The sender's table wins.
+// A service class as both ends use it on this path: the sender's table wins. The first one is control: its SL and
+// traffic class are those of the control queue pairs, and it has no data queue pairs. In PATH_OK a class whose
+// queue pairs are 0 was refused; the sender then uses the default class for it.
 struct ClassFrame {
   std::string name;
   uint8_t sl = 0;
   uint8_t traffic_class = 0;
-  uint8_t control_traffic_class = 0;
   uint8_t queue_pairs = 0;
+  uint8_t flow_labels = 0;  // distinct ones over the queue pairs; 0: one for each
 
   template <class A>
   void Fields(A& a) {
-    a(name, sl, traffic_class, control_traffic_class, queue_pairs);
+    a(name, sl, traffic_class, queue_pairs, flow_labels);
   }
 };
 

@@ -25,33 +25,55 @@ Status TooSmall(const std::string& device, const char* queue, const char* limit,
                      "); choose another device with NCCL_IB_HCA");
 }
 
-Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair& pair) {
-  EnginePort& port = engine.ports[outbound ? pair.sender_port : pair.receiver_port];
+namespace {
+
+InitParams InitOf(const Engine& engine, const EnginePort& port) {
+  return {.port = port.port.number, .pkey_index = static_cast<uint16_t>(engine.params.ib_pkey_index)};
+}
+
+QueuePairOptions OptionsOf(const EnginePort& port) {
   QueuePairOptions options;
   options.send_cq = port.cq.get();
   options.recv_cq = port.cq.get();
-  const InitParams init{.port = port.port.number,
-                        .pkey_index = static_cast<uint16_t>(engine.params.ib_pkey_index)};
+  return options;
+}
+
+}  // namespace
+
+Status CreateControl(Engine& engine, bool outbound, PortPair& pair) {
+  EnginePort& port = engine.ports[outbound ? pair.sender_port : pair.receiver_port];
+  QueuePairOptions options = OptionsOf(port);
   // R writes CTS entries, S only receives them: no receive entries on either side.
   options.max_send_wr = outbound ? 1 : kControlQueueDepth;
   options.max_inline = outbound ? 0 : port.max_inline;
   Result<QueuePair> control = QueuePair::Create(port.device->pd(), options);
   if (!control.ok()) return control.status();
   pair.control = std::move(*control);
-  SLUICE_RETURN_IF_ERROR(pair.control.ToInit(init));
+  return pair.control.ToInit(InitOf(engine, port));
+}
+
+Status CreateData(Engine& engine, bool outbound, uint32_t count, PortPair& pair) {
+  EnginePort& port = engine.ports[outbound ? pair.sender_port : pair.receiver_port];
+  QueuePairOptions options = OptionsOf(port);
   options.max_send_wr = outbound ? kDataQueueDepth : 1;
   options.max_inline = outbound ? static_cast<uint32_t>(sizeof(Record)) : 0;
   options.srq = outbound ? nullptr : port.srq.get();
-  for (uint32_t i = 0; i < data_queues; ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     Result<QueuePair> queue = QueuePair::Create(port.device->pd(), options);
     if (!queue.ok()) return queue.status();
     pair.data.push_back(std::move(*queue));
     if (const uint32_t room = pair.data.back().caps().max_send_wr; outbound && room < kMostChunkWrs) {
       return TooSmall(port.port.name, "send queue", "max_qp_wr", room, kMostChunkWrs);
     }
-    SLUICE_RETURN_IF_ERROR(pair.data.back().ToInit(init));
+    SLUICE_RETURN_IF_ERROR(pair.data.back().ToInit(InitOf(engine, port)));
   }
   return Status::Ok();
+}
+
+uint32_t QueueCount(const std::vector<ClassFrame>& classes) {
+  uint32_t count = 0;
+  for (const ClassFrame& service_class : classes) count += service_class.queue_pairs;
+  return count;
 }
 
 Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pair_index,
@@ -74,7 +96,7 @@ Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pa
   rts.retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt);
   const ibv_ece ece{
       .vendor_id = theirs.ece.vendor_id, .options = theirs.ece.options, .comp_mask = theirs.ece.comp_mask};
-  auto connect = [&](QueuePair& queue, uint32_t dest_qpn, uint32_t queue_index) -> Status {
+  auto connect = [&](QueuePair& queue, uint32_t dest_qpn, uint32_t queue_index, uint32_t label) -> Status {
     if (params.ib_ece_enable && ece.vendor_id != 0) SLUICE_RETURN_IF_ERROR(queue.SetEce(ece));
     rtr.dest_qpn = dest_qpn;
     rtr.psn = PsnOf(peer_base_psn, pair_index, queue_index);
@@ -82,24 +104,42 @@ Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pa
     // Distinct flow labels give each queue pair a UDP source port, hence an ECMP path, of its own; equal in
     // both directions.
     rtr.flow_label =
-        ethernet ? (std::min(own_base_psn, peer_base_psn) + pair_index * 64 + queue_index) & 0xfffff : 0;
+        ethernet ? (std::min(own_base_psn, peer_base_psn) + pair_index * 64 + label) & 0xfffff : 0;
     SLUICE_RETURN_IF_ERROR(queue.ToRtr(rtr));
     return queue.ToRts(rts);
   };
-  const ClassFrame& control_class = path.classes[0];
-  rtr.sl = control_class.sl;
-  rtr.traffic_class = control_class.control_traffic_class;
-  SLUICE_RETURN_IF_ERROR(connect(pair.control, theirs.control_qpn, 0));
+  rtr.sl = path.classes[0].sl;
+  rtr.traffic_class = path.classes[0].traffic_class;
+  SLUICE_RETURN_IF_ERROR(connect(pair.control, theirs.control_qpn, 0, 0));
   uint32_t next = 0;
   for (const ClassFrame& service_class : path.classes) {
     rtr.sl = service_class.sl;
     rtr.traffic_class = service_class.traffic_class;
+    const uint32_t labels =
+        service_class.flow_labels == 0 ? service_class.queue_pairs : service_class.flow_labels;
+    const uint32_t first = next;
     for (uint32_t i = 0; i < service_class.queue_pairs; ++i, ++next) {
-      SLUICE_RETURN_IF_ERROR(connect(pair.data[next], theirs.data_qpns[next], next + 1));
+      SLUICE_RETURN_IF_ERROR(
+          connect(pair.data[next], theirs.data_qpns[next], next + 1, first + i % labels + 1));
     }
   }
   return Status::Ok();
 }
+
+namespace {
+
+// "control SL 0 TC 0, latency SL 1 TC 104 x1, bulk SL 0 TC 0 x4"
+std::string DescribeLanes(const Path& path) {
+  std::string text;
+  for (const ClassFrame& service_class : path.classes) {
+    text += (text.empty() ? "" : ", ") + service_class.name + " SL " + std::to_string(service_class.sl) +
+            " TC " + std::to_string(service_class.traffic_class);
+    if (service_class.queue_pairs != 0) text += " x" + std::to_string(service_class.queue_pairs);
+  }
+  return text;
+}
+
+}  // namespace
 
 void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports) {
   const Engine& engine = path.engine;
@@ -108,18 +148,16 @@ void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports) {
     const PortAddress& peer = peer_ports[path.outbound ? pair.receiver_port : pair.sender_port];
     ibv_gid peer_gid;
     std::copy(peer.gid.begin(), peer.gid.end(), peer_gid.raw);
-    const ClassFrame& service_class = path.classes[0];
-    SLUICE_INFO(kLogNet,
-                "path %s %s: %s %s GID %s index %d LID %u, peer %s GID %s LID %u, MTU %u, SL %u TC %u "
-                "(grants TC %u), %zu data + 1 control queue "
-                "pairs, routing %s, ordering %s, GPU memory %s",
-                path.outbound ? "to" : "from", path.peer.c_str(), port.port.name.c_str(),
-                std::string(LinkLayerName(port.port.link_layer)).c_str(), FormatGid(port.gid.gid).c_str(),
-                port.gid.index, port.attributes.lid, peer.name.c_str(), FormatGid(peer_gid).c_str(), peer.lid,
-                MtuBytes(pair.mtu), service_class.sl, service_class.traffic_class,
-                service_class.control_traffic_class, pair.data.size(),
-                port.adaptive_routing ? "adaptive" : "static",
-                port.device->memory().UsesRelaxedOrdering() ? "relaxed" : "strict", engine.gpu_memory);
+    SLUICE_INFO(
+        kLogNet,
+        "path %s %s: %s %s GID %s index %d LID %u, peer %s GID %s LID %u, MTU %u, lanes %s, %zu data + 1 "
+        "control queue pairs, routing %s, ordering %s, GPU memory %s",
+        path.outbound ? "to" : "from", path.peer.c_str(), port.port.name.c_str(),
+        std::string(LinkLayerName(port.port.link_layer)).c_str(), FormatGid(port.gid.gid).c_str(),
+        port.gid.index, port.attributes.lid, peer.name.c_str(), FormatGid(peer_gid).c_str(), peer.lid,
+        MtuBytes(pair.mtu), DescribeLanes(path).c_str(), pair.data.size(),
+        port.adaptive_routing ? "adaptive" : "static",
+        port.device->memory().UsesRelaxedOrdering() ? "relaxed" : "strict", engine.gpu_memory);
   }
 }
 

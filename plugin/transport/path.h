@@ -16,11 +16,13 @@
 #include "plugin/transport/connection.h"
 #include "plugin/transport/event_loop.h"
 #include "plugin/transport/frames.h"
+#include "tuner/policy.h"
 #include "verbs/queue_pair.h"
 
 namespace sluice {
 
 class Engine;
+struct EnginePort;
 struct InLink;
 struct Path;
 struct OutLink;
@@ -28,10 +30,11 @@ struct OutLink;
 // Send side of one data queue pair, with its work request templates: bulk write, record, immediate.
 struct alignas(64) DataQueue {
   ibv_qp* qp = nullptr;
-  uint32_t engine_port = 0;
+  EnginePort* port = nullptr;
+  uint32_t engine_port = 0;  // its index
   uint32_t peer_port = 0;
-  uint32_t index = 0;  // in OutPath::queues
-  uint32_t outstanding_chunks = 0;
+  uint32_t index = 0;               // in OutPath::queues
+  uint32_t outstanding_chunks = 0;  // signalled work requests
   uint32_t free_wrs = 0;
   uint32_t depth = 0;
   uint32_t split_above_bytes =
@@ -39,9 +42,11 @@ struct alignas(64) DataQueue {
   ibv_send_wr bulk{};
   ibv_send_wr record{};
   ibv_send_wr immediate{};
+  ibv_send_wr piece{};  // part of a chunk, when the port is shared
   ibv_sge bulk_sge{};
   ibv_sge record_sge{};
   ibv_sge immediate_sge{};
+  ibv_sge piece_sge{};
 
   // Links the templates; `inline_records`: a record fits the queue pair's inline limit.
   void Prepare(bool inline_records);
@@ -51,7 +56,7 @@ struct alignas(64) DataQueue {
 struct alignas(64) ControlQueue {
   Path* path = nullptr;
   ibv_qp* qp = nullptr;
-  uint32_t engine_port = 0;
+  EnginePort* port = nullptr;
   uint32_t free_wrs = 0;
   uint32_t depth = 0;
   uint32_t unsignaled = 0;
@@ -103,14 +108,24 @@ struct Path {
   EventLoop::TimerId timer = 0;
 };
 
+// The data queue pairs of one service class on each port pair of a path.
+struct alignas(32) Lane {
+  DataQueue* queues = nullptr;  // of the first pair; those of pair i are i x OutPath::queues_per_pair further
+  uint32_t count = 0;
+  uint32_t next = 0;    // where the search for a queue starts
+  bool shared = false;  // another lane of this path has the same marks: the port is divided in software
+};
+
 struct OutPath : Path {
   using Path::Path;
   OutLink* link = nullptr;
-  std::vector<DataQueue> queues;  // by pair, then by class and stripe
+  // By service class. A class without queue pairs of its own (refused, or no room) has those of the default class.
+  std::array<Lane, kMaxServiceClasses> lanes{};
+  std::vector<uint8_t> lane_classes;  // service class of each entry of `classes`
+  std::vector<DataQueue> queues;      // by pair, then by lane
   uint32_t pair_count = 0;
   uint32_t queues_per_pair = 0;
-  uint32_t next_pair = 0;   // where the next message starts
-  uint32_t next_queue = 0;  // of a pair: where the search for a queue starts
+  uint32_t next_pair = 0;  // where the next message starts
   std::vector<SendConnection*> connections;
 };
 
@@ -135,13 +150,16 @@ inline constexpr uint32_t kMostChunkWrs = 3;
 // The error for a device whose queue can never hold one chunk; `limit` names the device attribute.
 Status TooSmall(const std::string& device, const char* queue, const char* limit, uint32_t room,
                 uint32_t needed);
-// Creates the queue pairs of `pair` (in INIT) on the engine. `data_queues` of them carry data.
-Status CreatePair(Engine& engine, bool outbound, uint32_t data_queues, PortPair& pair);
+// Creates the control queue pair of `pair` (in INIT) on the engine, or appends `count` data queue pairs.
+Status CreateControl(Engine& engine, bool outbound, PortPair& pair);
+Status CreateData(Engine& engine, bool outbound, uint32_t count, PortPair& pair);
+// Queue pairs of all classes of a frame, per port pair.
+uint32_t QueueCount(const std::vector<ClassFrame>& classes);
 // INIT to RTS with the other side's numbers. ECE of the peer is applied when it has any.
 Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pair_index,
                    const PairFrame& theirs, const PortAddress& peer_port, uint32_t own_base_psn,
                    uint32_t peer_base_psn);
-// One INFO line: device, GIDs, MTU, SL and TC, queue pairs, routing, ordering, GPU memory kind.
+// One INFO line: device, GIDs, MTU, lanes with SL and TC, queue pairs, routing, ordering, GPU memory kind.
 void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports);
 
 // Which port pairs connect two engines: as many as the larger one has ports, same link layer, same subnet

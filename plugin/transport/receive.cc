@@ -53,7 +53,7 @@ CtsOutcome PostCts(RecvGroup& group) noexcept {
   InPath& path = *connection.path;
   Engine& engine = *group.engine;
   ControlQueue& control = path.controls[connection.control_pair];
-  EnginePort& port = engine.ports[control.engine_port];
+  EnginePort& port = *control.port;
   if (control.free_wrs == 0 || port.cq_credits == 0) [[unlikely]]
     return CtsOutcome::kQueueFull;
   for (uint32_t i = 0; i < engine.port_count; ++i) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "plugin/transport/engine.h"
 #include "plugin/transport/path.h"
 #include "plugin/transport/post.h"
@@ -28,24 +29,24 @@ void PlanChunks(const OutPath& path, uint32_t granted_chunks, SendRequest& reque
   request.chunks = static_cast<uint16_t>((request.bytes + request.chunk_bytes - 1) / request.chunk_bytes);
 }
 
-// The queue pair with the least outstanding among the next four of the pair; an idle one ends the search.
-[[gnu::always_inline]] inline DataQueue& LeastLoaded(OutPath& path, uint32_t pair) {
+// The queue pair of the lane with the least outstanding among the next four; an idle one ends the search.
+[[gnu::always_inline]] inline DataQueue& LeastLoaded(OutPath& path, Lane& lane, uint32_t pair) {
   constexpr uint32_t kCandidates = 4;
-  DataQueue* const first = &path.queues[pair * path.queues_per_pair];
-  uint32_t next = path.next_queue;
+  DataQueue* const first = lane.queues + size_t{pair} * path.queues_per_pair;
+  uint32_t next = lane.next;
   DataQueue* best = first + next;
   for (uint32_t tried = 1; best->outstanding_chunks != 0 && tried < kCandidates; ++tried) {
-    next = next + 1 == path.queues_per_pair ? 0 : next + 1;
+    next = next + 1 == lane.count ? 0 : next + 1;
     if (first[next].outstanding_chunks < best->outstanding_chunks) best = first + next;
   }
-  path.next_queue = next + 1 == path.queues_per_pair ? 0 : next + 1;
+  lane.next = next + 1 == lane.count ? 0 : next + 1;
   return *best;
 }
 
-// The queue pairs of a pair in turn: the chunks of one message go to different ones.
-[[gnu::always_inline]] inline DataQueue& NextQueue(OutPath& path, uint32_t pair) {
-  DataQueue& queue = path.queues[pair * path.queues_per_pair + path.next_queue];
-  path.next_queue = path.next_queue + 1 == path.queues_per_pair ? 0 : path.next_queue + 1;
+// The queue pairs of a lane in turn: the chunks of one message go to different ones.
+[[gnu::always_inline]] inline DataQueue& NextQueue(OutPath& path, Lane& lane, uint32_t pair) {
+  DataQueue& queue = lane.queues[size_t{pair} * path.queues_per_pair + lane.next];
+  lane.next = lane.next + 1 == lane.count ? 0 : lane.next + 1;
   return queue;
 }
 
@@ -71,6 +72,10 @@ void DataQueue::Prepare(bool inline_records) {
   immediate.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   immediate.send_flags = IBV_SEND_SIGNALED;
   immediate.sg_list = &immediate_sge;
+  piece.opcode = IBV_WR_RDMA_WRITE;
+  piece.send_flags = IBV_SEND_SIGNALED;
+  piece.sg_list = &piece_sge;
+  piece.num_sge = 1;
 }
 
 namespace {
@@ -94,7 +99,7 @@ struct Chunk {
                                                     DataQueue& queue, SendRequest& request,
                                                     const Chunk& chunk) {
   Engine& engine = *connection.engine;
-  EnginePort& port = engine.ports[queue.engine_port];
+  EnginePort& port = *queue.port;
   // Adaptive routing delivers packets of one write out of order: the immediate follows in a packet of its
   // own.
   const bool split = chunk.length > queue.split_above_bytes;
@@ -139,6 +144,33 @@ struct Chunk {
   queue.free_wrs -= needed;
   port.cq_credits -= needed;
   ++queue.outstanding_chunks;
+  engine.share.Posted(request.service_class, chunk.length);
+  return PostOutcome::kPosted;
+}
+
+// The next bytes of a chunk whose end does not fit yet. What follows goes to the same queue pair, so the immediate
+// comes after all of them.
+PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, const Chunk& chunk) {
+  Engine& engine = *request.engine;
+  EnginePort& port = *queue.port;
+  if (queue.free_wrs < 1 || port.cq_credits < 1) return PostOutcome::kNoRoom;
+  queue.piece_sge = {chunk.data, chunk.length, chunk.lkey};
+  queue.piece.wr.rdma.remote_addr = chunk.remote_address;
+  queue.piece.wr.rdma.rkey = chunk.rkey;
+  queue.piece.wr_id = WorkId::Pack(WorkKind::kData, &request, 1, queue.index);
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(queue.qp, &queue.piece, &bad);
+  if (error != 0) {
+    engine.FailPath(path, SystemError("posting a message to " + path.peer + " on " + port.port.name, error));
+    return PostOutcome::kFailed;
+  }
+  --queue.free_wrs;
+  --port.cq_credits;
+  ++queue.outstanding_chunks;
+  engine.share.Posted(request.service_class, chunk.length);
+  request.chunk_posted += chunk.length;
+  request.chunk_queue = queue.index;
+  request.unit_bytes = chunk.length;
   return PostOutcome::kPosted;
 }
 
@@ -147,24 +179,37 @@ struct Chunk {
 bool PostChunks(SendRequest& request) noexcept {
   auto& connection = static_cast<SendConnection&>(*request.connection);
   OutPath& path = *connection.path;
+  Lane& lane = path.lanes[request.service_class];
   while (request.chunks_posted < request.chunks) {
-    DataQueue& queue =
-        request.chunks > 1 ? NextQueue(path, request.next_pair) : LeastLoaded(path, request.next_pair);
-    const uint32_t offset = request.chunks_posted * request.chunk_bytes;
+    DataQueue& queue = request.chunk_posted != 0 ? path.queues[request.chunk_queue]
+                       : request.chunks > 1      ? NextQueue(path, lane, request.next_pair)
+                                                 : LeastLoaded(path, lane, request.next_pair);
+    const uint32_t begin = request.chunks_posted * request.chunk_bytes;
+    const uint32_t rest = std::min(request.chunk_bytes, request.bytes - begin) - request.chunk_posted;
+    uint32_t length = rest;
+    if (lane.shared && rest != 0) {
+      length = connection.engine->share.Admit(request.service_class, rest, TickClock::Now());
+      if (length == 0) return false;
+    }
+    const uint32_t offset = begin + request.chunk_posted;
     const Chunk chunk = {.data = request.data + offset,
                          .remote_address = request.remote_address + offset,
-                         .length = std::min(request.chunk_bytes, request.bytes - offset),
+                         .length = length,
                          .lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port),
                          .rkey = request.rkeys[queue.peer_port],
                          .sub = request.sub,
                          .group = request.group,
                          .last = request.chunks_posted + 1 == request.chunks,
                          .chunks = request.chunks};
-    const PostOutcome outcome = PostChunk(connection, path, queue, request, chunk);
+    const PostOutcome outcome = length < rest ? PostPiece(request, path, queue, chunk)
+                                              : PostChunk(connection, path, queue, request, chunk);
     if (outcome == PostOutcome::kNoRoom) return false;
     if (outcome == PostOutcome::kFailed) return true;
-    ++request.chunks_posted;
     ++request.chunks_pending;
+    request.outstanding_bytes += length;
+    if (length < rest) continue;
+    request.chunk_posted = 0;
+    ++request.chunks_posted;
     if (++request.next_pair == path.pair_count) request.next_pair = 0;
   }
   return true;
@@ -173,10 +218,14 @@ bool PostChunks(SendRequest& request) noexcept {
 namespace {
 
 // The whole message as one chunk, at once: what nearly every message is.
-[[gnu::always_inline]] inline bool TryPostWhole(SendConnection& connection, OutPath& path,
+[[gnu::always_inline]] inline bool TryPostWhole(SendConnection& connection, OutPath& path, Lane& lane,
                                                 SendRequest& request, const CtsEntry& entry, uint64_t data,
                                                 uint32_t bytes, uint32_t sub, uint32_t pair) {
-  DataQueue& queue = LeastLoaded(path, pair);
+  DataQueue& queue = LeastLoaded(path, lane, pair);
+  if (lane.shared && connection.engine->share.Admit(request.service_class, bytes, TickClock::Now()) != bytes)
+      [[unlikely]] {
+    return false;
+  }
   const Chunk chunk = {.data = data,
                        .remote_address = entry.address,
                        .length = bytes,
@@ -202,9 +251,11 @@ namespace {
   request.rkeys = entry.rkeys;
   request.next_pair = pair;
   PlanChunks(path, granted_chunks, request);
-  // Older messages first.
+  request.unit_bytes = request.chunk_bytes;
+  request.chunk_posted = request.outstanding_bytes = 0;
+  // Older messages of the class first.
   Engine& engine = *connection.engine;
-  if (engine.has_waiting() || !PostChunks(request)) {
+  if (engine.has_waiting_sends(request.service_class) || !PostChunks(request)) {
     engine.Enqueue(&request);
     engine.Progress();
   }
@@ -264,14 +315,16 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 
   request.open = true;
   request.done = false;
-  request.bytes = static_cast<uint32_t>(bytes);
+  request.bytes = request.outstanding_bytes = static_cast<uint32_t>(bytes);
   request.memory = memory;
+  request.service_class = connection.service_class;
   ++connection.open_requests;
   const uint32_t pair = path.next_pair;
   path.next_pair = pair + 1 == path.pair_count ? 0 : pair + 1;
   const auto address = reinterpret_cast<uint64_t>(data);
-  if (bytes > path.stripe_above_bytes || engine.has_waiting() ||
-      !TryPostWhole(connection, path, request, entry, address, static_cast<uint32_t>(bytes), sub, pair))
+  Lane& lane = path.lanes[request.service_class];
+  if (bytes > path.stripe_above_bytes || engine.has_waiting_sends(request.service_class) ||
+      !TryPostWhole(connection, path, lane, request, entry, address, static_cast<uint32_t>(bytes), sub, pair))
       [[unlikely]] {
     PlanAndPost(connection, path, request, entry, chunks, address, sub, pair);
   }

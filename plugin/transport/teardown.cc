@@ -47,6 +47,12 @@ void ForEachOpenRequest(Connection& connection, const Visit& visit) {
   }
 }
 
+// What a message that will never complete still counts for.
+void GiveBack(Engine& engine, SendRequest& request) {
+  engine.share.Completed(request.service_class, std::exchange(request.outstanding_bytes, 0));
+}
+void GiveBack(Engine&, RecvGroup&) {}
+
 uint32_t Outstanding(const Path& path) {
   uint32_t count = 0;
   if (path.outbound) {
@@ -113,6 +119,7 @@ void FinishEngine(Engine& engine) {
   uint32_t count = 0;
   {
     ControlGuard guard(engine.lock);
+    engine.share.Leave();
     ports = engine.TakePorts(&count);
     engine.receivers.reset();
     for (const std::unique_ptr<Connection>& connection : engine.connections) RecycleRequests(*connection);
@@ -124,6 +131,7 @@ void FinishEngine(Engine& engine) {
     if (!status.ok())
       SLUICE_INFO(kLogNet, "closing queues of %s: %s", ports[i].port.name.c_str(), status.message().c_str());
     ports[i].flush_memory.reset();
+    engine.activity[i].Close();
   }
   engine.tables.Clear();
 }
@@ -147,12 +155,15 @@ void FinishStop(Path& path) {
     path.pairs.clear();
     if (path.outbound) {
       for (DataQueue& queue : static_cast<OutPath&>(path).queues) {
-        engine.ports[queue.engine_port].cq_credits += queue.depth - queue.free_wrs;
+        queue.port->cq_credits += queue.depth - queue.free_wrs;
         queue.free_wrs = queue.depth = 0;
+      }
+      for (SendConnection* connection : static_cast<OutPath&>(path).connections) {
+        ForEachOpenRequest(*connection, [&](auto& request, const auto&) { GiveBack(engine, request); });
       }
     } else {
       for (ControlQueue& control : static_cast<InPath&>(path).controls) {
-        engine.ports[control.engine_port].cq_credits += control.depth - control.free_wrs;
+        control.port->cq_credits += control.depth - control.free_wrs;
         control.free_wrs = control.depth = 0;
       }
     }

@@ -30,8 +30,8 @@ FAULT_ROLE(ManyConnections) {
     wires.push_back(Connect(sender, receiver));
     if (channels == 1) {
       queue_pairs = LiveObjects().queue_pairs;
-      // Four data queue pairs and one for grants, at both ends.
-      EXPECT_EQ(queue_pairs, 2 * 5);
+      // Four data queue pairs for bulk, one for latency, and one for grants, at both ends.
+      EXPECT_EQ(queue_pairs, 2 * 6);
       made = QueuePairsMade();
     }
     EXPECT_EQ(LiveObjects().queue_pairs, queue_pairs) << channels << " channels";

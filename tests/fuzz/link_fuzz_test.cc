@@ -113,13 +113,15 @@ void SaySomething(Talker& talker, std::mt19937& random, const ListenHandle& targ
       frame.stripes = static_cast<uint16_t>(random() % 4);
       frame.max_message_bytes = random() % 2 == 0 ? 1u << 20 : static_cast<uint32_t>(random());
       frame.stripe_above_bytes = random() % 2 == 0 ? 1u << 17 : static_cast<uint32_t>(random());
-      frame.classes.resize(random() % 3);
+      frame.classes.resize(random() % 4);
       uint32_t queues = 0;
       for (ClassFrame& c : frame.classes) {
         c.queue_pairs = static_cast<uint8_t>(random() % 5);
         c.sl = static_cast<uint8_t>(random() % 20);
-        queues += c.queue_pairs;
       }
+      // The first class has no queue pairs in a sound frame.
+      if (!frame.classes.empty() && random() % 4 != 0) frame.classes[0].queue_pairs = 0;
+      for (const ClassFrame& c : frame.classes) queues += c.queue_pairs;
       frame.pairs.resize(random() % 3);
       for (PairFrame& pair : frame.pairs) {
         pair.sender_port = static_cast<uint8_t>(small() / 2);
@@ -237,7 +239,7 @@ PathFrame HonestPath(uint32_t id) {
   path.stripes = 1;
   path.max_message_bytes = 1u << 20;
   path.stripe_above_bytes = 1u << 17;
-  path.classes = {{.name = "bulk", .queue_pairs = 1}};
+  path.classes = {{.name = "control"}, {.name = "bulk", .queue_pairs = 1}};
   PairFrame pair;
   pair.control_qpn = 17;
   pair.mtu = 5;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "plugin/transport/frames.h"
+#include "tuner/policy.h"
 #include "plugin/transport/wire.h"
 
 namespace sluice {
@@ -48,8 +49,8 @@ TEST(Frames, TrailingBytesAreRefused) {
 
 TEST(Frames, LargestPathFitsAFrame) {
   PathFrame path;
-  path.classes.resize(1);
-  path.classes[0].name = "bulk";
+  path.classes.resize(kMaxServiceClasses);
+  for (ClassFrame& service_class : path.classes) service_class.name = std::string(64, 'x');
   path.pairs.resize(kMaxMergedPorts);
   for (PairFrame& pair : path.pairs) pair.data_qpns.resize(64);
   EXPECT_LE(Encode(path).size(), kMaxFrameBytes);

@@ -1,0 +1,119 @@
+#include "plugin/transport/activity_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr int kLayoutVersion = 1;  // of ActivityBoard
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// The directory of this user, held under its lock: opening and removing exclude each other. -1: errno says why.
+int LockDirectory(const std::string& directory) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return -1;
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  struct stat status;
+  int error = 0;
+  if (fstat(fd, &status) != 0) {
+    error = errno;
+  } else if (status.st_uid != geteuid()) {
+    error = EACCES;
+  } else if (flock(fd, LOCK_EX) != 0) {
+    error = errno;
+  }
+  if (error == 0) return fd;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+std::string FileName(const Port& port) {
+  const std::string identity =
+      port.device->ibdev_path() + " " + std::to_string(port.device->attributes().node_guid);
+  char name[64];
+  snprintf(name, sizeof name, "/port-%d-%012llx-%u", kLayoutVersion,
+           static_cast<unsigned long long>(PortShare::ClassKey(identity)), port.number);
+  return name;
+}
+
+}  // namespace
+
+ActivityFile& ActivityFile::operator=(ActivityFile&& other) noexcept {
+  if (this == &other) return *this;
+  Close();
+  board_ = std::exchange(other.board_, nullptr);
+  path_ = std::exchange(other.path_, {});
+  return *this;
+}
+
+Result<ActivityFile> ActivityFile::Open(const std::string& dir, const Port& port) {
+  const std::string directory = dir + "/sluice-" + std::to_string(geteuid());
+  const Descriptor lock(LockDirectory(directory));
+  if (lock.get() < 0)
+    return SystemError("the directory " + directory + " cannot be used (SLUICE_SHARED_DIR names its parent)",
+                       errno);
+  const std::string path = directory + FileName(port);
+  const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  struct stat status;
+  if (file.get() < 0 || fstat(file.get(), &status) != 0) return SystemError("opening " + path, errno);
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid())
+    return SystemError(path + " is not a file of this user; remove it");
+  if (status.st_size != sizeof(ActivityBoard) && ftruncate(file.get(), sizeof(ActivityBoard)) != 0)
+    return SystemError("making room for " + path, errno);
+  // Pages now rather than a signal later, when memory is full.
+  if (const int error = posix_fallocate(file.get(), 0, sizeof(ActivityBoard)); error != 0)
+    return SystemError("making room for " + path, error);
+  void* address = mmap(nullptr, sizeof(ActivityBoard), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) return SystemError("mapping " + path, errno);
+  ActivityFile opened;
+  opened.board_ = static_cast<ActivityBoard*>(address);
+  opened.path_ = path;
+  return opened;
+}
+
+Result<ActivityFile> ActivityFile::Private() {
+  void* address =
+      mmap(nullptr, sizeof(ActivityBoard), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return SystemError("no memory for the scheduler of a port", errno);
+  ActivityFile made;
+  made.board_ = static_cast<ActivityBoard*>(address);
+  return made;
+}
+
+void ActivityFile::Close() {
+  if (board_ == nullptr) return;
+  if (!path_.empty()) {
+    const Descriptor lock(LockDirectory(path_.substr(0, path_.rfind('/'))));
+    const bool empty = std::all_of(board_->seats.begin(), board_->seats.end(),
+                                   [](const ActivityBoard::Seat& seat) { return seat.owner.load() == 0; });
+    if (lock.get() >= 0 && empty) unlink(path_.c_str());
+  }
+  munmap(board_, sizeof(ActivityBoard));
+  board_ = nullptr;
+  path_.clear();
+}
+
+}  // namespace sluice
