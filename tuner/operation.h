@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace sluice {
 
@@ -26,8 +28,11 @@ enum class Function : uint8_t {
   kSignal = 13,
   kWaitSignal = 14,
   kUnknown = 15,
+  // Which one is not known, its kind is: all that OperationSource::kConnection tells.
+  kCollective = 16,
+  kPointToPoint = 17,
 };
-inline constexpr int kFunctions = 16;
+inline constexpr int kFunctions = 18;
 
 enum class Algorithm : uint8_t {
   kTree = 0,
@@ -46,6 +51,7 @@ inline constexpr int kProtocols = 4;
 
 // Which kind of parallelism a communicator serves.
 enum class Parallelism : uint8_t { kUnknown, kData, kTensor, kPipeline, kExpert };
+inline constexpr int kParallelisms = 5;
 
 // How the operation of a message was found out, best first.
 enum class OperationSource : uint8_t {
@@ -67,15 +73,33 @@ struct Operation {
   uint64_t bytes = kUnknownBytes;
 };
 
-// Send, Recv, all-to-all, gather and scatter, which NCCL builds from point-to-point messages.
+// Send, Recv, all-to-all, gather and scatter, which NCCL builds from point-to-point messages, and the one-sided calls.
 constexpr bool IsPointToPoint(Function function) {
-  return function >= Function::kSendRecv && function <= Function::kGather;
+  return (function >= Function::kSendRecv && function <= Function::kGather) ||
+         (function >= Function::kPutSignal && function <= Function::kWaitSignal) ||
+         function == Function::kPointToPoint;
 }
+// What runs over rings and trees. Neither holds for kUnknown.
+constexpr bool IsCollective(Function function) {
+  return function != Function::kUnknown && !IsPointToPoint(function);
+}
+
+// "all_reduce", "ring", "simple", "tensor"; "unknown". kCollective is "collective".
+std::string_view Name(Function function);
+std::string_view Name(Algorithm algorithm);
+std::string_view Name(Protocol protocol);
+std::string_view Name(Parallelism parallelism);
+
+// The inverse. Case, '_', '-' and ' ' do not count, so NCCL's spelling ("AllReduce", "LL128") is read too. "unknown" is none.
+std::optional<Function> FunctionFromName(std::string_view name);
+std::optional<Algorithm> AlgorithmFromName(std::string_view name);
+std::optional<Protocol> ProtocolFromName(std::string_view name);
+std::optional<Parallelism> ParallelismFromName(std::string_view name);
 
 // What is known of a communicator; -1 and empty: unknown.
 struct Communicator {
-  uint64_t hash = 0;  // ncclComm's commHash: equal on all ranks
-  std::string name;   // ncclConfig_t.commName
+  uint64_t hash = 0;      // ncclComm's commHash: equal on all ranks
+  std::string name = {};  // ncclConfig_t.commName
   int rank = -1;
   int ranks = -1;
   int nodes = -1;

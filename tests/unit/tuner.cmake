@@ -1,1 +1,4 @@
 sluice_test(NAME port_share_test SOURCES port_share_test.cc LIBS sluice_tuner LABELS unit)
+sluice_test(NAME tuner_policy_test SOURCES tuner_policy_test.cc LIBS sluice_tuner LABELS unit)
+sluice_test(NAME tuner_policy_errors_test SOURCES tuner_policy_errors_test.cc LIBS sluice_tuner LABELS unit)
+sluice_test(NAME tuner_policy_property_test SOURCES tuner_policy_property_test.cc LIBS sluice_tuner LABELS unit)
