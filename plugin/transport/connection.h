@@ -117,7 +117,7 @@ struct SendConnection final : Connection, SendComm {
   OutPath* path = nullptr;
   uint32_t id = 0;  // in OPEN and CONN
   uint8_t service_class =
-      static_cast<uint8_t>(BuiltInClass::kBulk);  // of messages that nothing else is known of
+      ClassIndex(BuiltInClass::kBulk);  // of messages that nothing else is known of
 
   uint64_t group = 0;              // head: the next group to match
   uint32_t seq = 1;                // SequenceOf(group)

@@ -82,7 +82,7 @@ void Engine::OrderClasses(const std::vector<LaneSpec>& lanes) {
   // Strict classes by priority, then those that share, background last.
   std::array<int, kMaxServiceClasses> rank;
   rank.fill(8);
-  rank[static_cast<size_t>(BuiltInClass::kBackground)] = 9;
+  rank[ClassIndex(BuiltInClass::kBackground)] = 9;
   for (const LaneSpec& lane : lanes) {
     if (lane.strict) rank[lane.service_class] = lane.priority;
   }
@@ -96,7 +96,7 @@ Status Engine::OpenShare(const std::vector<LaneSpec>& lanes) {
   TickClock::Use(params.clock_monotonic ? TickClock::Kind::kMonotonic : TickClock::Kind::kAutomatic);
   std::array<PortShare::ClassSetting, kMaxServiceClasses> classes;
   for (const LaneSpec& lane : lanes) {
-    const bool background = lane.service_class == static_cast<uint8_t>(BuiltInClass::kBackground);
+    const bool background = lane.service_class == ClassIndex(BuiltInClass::kBackground);
     classes[lane.service_class] = {.discipline = lane.strict  ? PortShare::Discipline::kStrict
                                                  : background ? PortShare::Discipline::kBackground
                                                               : PortShare::Discipline::kWeighted,

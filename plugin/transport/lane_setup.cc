@@ -10,28 +10,11 @@
 namespace sluice {
 namespace {
 
-// The frame holds all queue pair numbers: at most 64 a port pair.
-constexpr uint32_t kMostQueues = 64;
-
-// Control first, then the default class, which every path has, then the others. Queue pairs are halved, the most
-// first, until they fit a frame.
-std::vector<LaneSpec> Ordered(std::vector<LaneSpec> lanes) {
-  const auto is_default = [](const LaneSpec& lane) {
-    return lane.service_class == static_cast<uint8_t>(BuiltInClass::kBulk);
-  };
-  std::stable_partition(lanes.begin() + 1, lanes.end(), is_default);
-  const auto queues = [&] {
-    int count = 0;
-    for (const LaneSpec& lane : lanes) count += lane.queue_pairs;
-    return static_cast<uint32_t>(count);
-  };
-  while (queues() > kMostQueues) {
-    LaneSpec& most = *std::max_element(lanes.begin(), lanes.end(), [](const LaneSpec& a, const LaneSpec& b) {
-      return a.queue_pairs < b.queue_pairs;
-    });
-    most.queue_pairs /= 2;
-  }
-  return lanes;
+// Control first, then the default class, which every path has, then the others.
+void Order(std::vector<LaneSpec>& lanes) {
+  std::stable_partition(lanes.begin() + 1, lanes.end(), [](const LaneSpec& lane) {
+    return lane.service_class == ClassIndex(BuiltInClass::kBulk);
+  });
 }
 
 void Truncate(OutPath& path, size_t queues) {
@@ -48,7 +31,7 @@ Status AppendQueues(OutPath& path, uint32_t count) {
 }  // namespace
 
 Status CreateQueues(OutPath& path, std::vector<LaneSpec> lanes) {
-  lanes = Ordered(std::move(lanes));
+  Order(lanes);
   for (PortPair& pair : path.pairs) SLUICE_RETURN_IF_ERROR(CreateControl(path.engine, true, pair));
   for (const LaneSpec& lane : lanes) {
     auto count = static_cast<uint32_t>(lane.queue_pairs);
