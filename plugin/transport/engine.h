@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plugin/classify/classifier.h"
 #include "plugin/net.h"
 #include "plugin/params.h"
 #include "plugin/transport/biased_lock.h"
@@ -132,6 +133,7 @@ class Engine {
   void FailAll(const Status& cause) noexcept;
 
   BiasedLock lock;
+  EngineClassifier classifier;  // under lock
   const uint64_t uid;
   const int device;
   const Params& params;

@@ -92,6 +92,8 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
   auto& connection = *static_cast<RecvConnection*>(this);
   Engine& engine = *connection.engine;
   DataGuard guard(engine.lock);
+  if (!guard.biased()) [[unlikely]]
+    engine.classifier.Bind();
   if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]]
     return Attempt<Request>::Failed(error);
   if (buffers.empty() || buffers.size() > connection.max_recvs) [[unlikely]] {
@@ -107,6 +109,10 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     return Attempt<Request>::Again();  // 32 receives are open
   const uint32_t n = static_cast<uint32_t>(buffers.size());
   const uint32_t seq = connection.seq;
+  const MemoryHandle* const first = buffers[0].memory;
+  const Claim& claim = engine.classifier.OfReceive(first == nullptr ? MemoryHint() : first->hint());
+  const uint32_t op_hint = claim.op_hint;
+  group.counter = claim.counter + kReceivedOffset;
   uint32_t least = 0, wanted = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const ReceiveBuffer& buffer = buffers[i];
@@ -129,6 +135,7 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     entry.chunks = static_cast<uint16_t>(need.wanted);
     entry.group_size = static_cast<uint8_t>(n);
     entry.sub = static_cast<uint8_t>(i);
+    entry.op_hint = op_hint;
     entry.seq = seq;
     group.subs[i] = {.granted = static_cast<uint16_t>(need.wanted), .memory = buffer.memory};
   }
@@ -225,6 +232,11 @@ Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) noexce
 
 namespace {
 
+[[gnu::noinline]] void CountGroup(const RecvGroup& group) noexcept {
+  AddRelaxed(group.counter->messages, group.n);
+  for (uint32_t i = 0; i < group.n; ++i) AddRelaxed(group.counter->bytes, group.subs[i].bytes);
+}
+
 [[gnu::noinline]] void ReportGroup(const RecvGroup& group, int* sizes) noexcept {
   for (uint32_t i = 0; i < group.n; ++i) sizes[i] = static_cast<int>(group.subs[i].bytes);
 }
@@ -232,6 +244,15 @@ namespace {
 [[gnu::always_inline]] inline TestOutcome Finish(RequestBase& request, int* sizes) noexcept {
   request.open = false;
   --request.connection->open_requests;
+  if (request.kind == RequestKind::kReceive) {
+    const auto& group = static_cast<RecvGroup&>(request);
+    if (group.n == 1) [[likely]] {
+      AddRelaxed(group.counter->messages, 1);
+      AddRelaxed(group.counter->bytes, group.subs[0].bytes);
+    } else {
+      CountGroup(group);
+    }
+  }
   if (sizes == nullptr) return {true, nullptr};
   if (request.kind == RequestKind::kSend) {
     *sizes = static_cast<int>(static_cast<SendRequest&>(request).bytes);

@@ -229,7 +229,7 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 
 // The head group has an entry.
 [[gnu::noinline]] Attempt<Request> Match(SendConnection& connection, const void* data, size_t bytes, int tag,
-                                         MemoryHandle* memory) noexcept {
+                                         MemoryHandle* memory, void* phandle) noexcept {
   if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]]
     return Attempt<Request>::Failed(error);
   Engine& engine = *connection.engine;
@@ -262,6 +262,10 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
                                                       " bytes without a memory handle"));
   }
 
+  const Claim& claim = engine.classifier.OfSend(memory == nullptr ? MemoryHint() : memory->hint(), phandle);
+  request.service_class = claim.service_class;
+  request.source = claim.source;
+  EngineClassifier::CountSent(claim, bytes);
   request.open = true;
   request.done = false;
   request.bytes = static_cast<uint32_t>(bytes);
@@ -286,10 +290,10 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 }
 
 [[gnu::always_inline]] inline Attempt<Request> IsendLocked(SendConnection& connection, const void* data,
-                                                           size_t bytes, int tag,
-                                                           MemoryHandle* memory) noexcept {
+                                                           size_t bytes, int tag, MemoryHandle* memory,
+                                                           void* phandle) noexcept {
   if (__atomic_load_n(&connection.head->seq, __ATOMIC_ACQUIRE) == connection.seq)
-    return Match(connection, data, bytes, tag, memory);
+    return Match(connection, data, bytes, tag, memory, phandle);
   if (connection.engine->has_waiting() || connection.peer_closed ||
       connection.error.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
     return RefuseSlowly(connection);
@@ -299,21 +303,21 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 
 // For engines that several threads share, or whose bias a control call has taken away for a moment.
 [[gnu::noinline]] Attempt<Request> IsendShared(SendConnection& connection, const void* data, size_t bytes,
-                                               int tag, MemoryHandle* memory) noexcept {
+                                               int tag, MemoryHandle* memory, void* phandle) noexcept {
   DataGuard guard(connection.engine->lock);
-  return IsendLocked(connection, data, bytes, tag, memory);
+  connection.engine->classifier.Bind();
+  return IsendLocked(connection, data, bytes, tag, memory, phandle);
 }
 
 }  // namespace
 
 Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory,
                                  void* phandle) noexcept {
-  (void)phandle;
   auto& connection = *static_cast<SendConnection*>(this);
   BiasedLock& lock = connection.engine->lock;
   if (!lock.TryLockBiased()) [[unlikely]]
-    return IsendShared(connection, data, bytes, tag, memory);
-  const Attempt<Request> attempt = IsendLocked(connection, data, bytes, tag, memory);
+    return IsendShared(connection, data, bytes, tag, memory, phandle);
+  const Attempt<Request> attempt = IsendLocked(connection, data, bytes, tag, memory, phandle);
   lock.UnlockBiased();
   return attempt;
 }
