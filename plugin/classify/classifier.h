@@ -37,13 +37,16 @@ class MemoryHint {
   static constexpr int kHints = 16;
   constexpr MemoryHint() = default;
   constexpr MemoryHint(ConnectionKind kind, Protocol protocol)
-      : index_(static_cast<uint8_t>(static_cast<int>(kind) * kProtocols + static_cast<int>(protocol))) {}
-  constexpr size_t index() const { return index_; }
-  constexpr ConnectionKind kind() const { return static_cast<ConnectionKind>(index_ / kProtocols); }
-  constexpr Protocol protocol() const { return static_cast<Protocol>(index_ % kProtocols); }
+      : scaled_(static_cast<uint8_t>((static_cast<int>(kind) * kProtocols + static_cast<int>(protocol)) *
+                                     kScale)) {}
+  constexpr size_t index() const { return scaled_ / kScale; }
+  constexpr size_t scaled() const { return scaled_; }
+  constexpr ConnectionKind kind() const { return static_cast<ConnectionKind>(index() / kProtocols); }
+  constexpr Protocol protocol() const { return static_cast<Protocol>(index() % kProtocols); }
+  static constexpr int kScale = 16;  // so that the data path adds it to the address of the claims
 
  private:
-  uint8_t index_ = static_cast<uint8_t>(Protocol::kUnknown);
+  uint8_t scaled_ = static_cast<uint8_t>(static_cast<int>(Protocol::kUnknown) * kScale);
 };
 
 // Kind and protocol from the order and sizes of a connection's registrations: a collective connection registers LL,
@@ -69,7 +72,7 @@ struct Claim {
   uint8_t service_class = 0;
   OperationSource source = OperationSource::kNone;
 };
-static_assert(sizeof(Claim) == 16);
+static_assert(sizeof(Claim) == MemoryHint::kScale);
 
 // CtsEntry::op_hint, the receiver's idea of the operation: valid:1 (bit 31) | class:8 | source:3 | protocol:2 |
 // algorithm:3 | function:5.
@@ -120,12 +123,12 @@ class EngineClassifier {
   [[gnu::always_inline]] const Claim& OfSend(MemoryHint hint, void* phandle) noexcept {
     if (this_thread.next_send != nullptr) [[unlikely]]
       return OfToldSend(hint, phandle);
-    return claims_[hint.index()];
+    return At(hint);
   }
   [[gnu::always_inline]] const Claim& OfReceive(MemoryHint hint) noexcept {
     if (this_thread.next_receive != nullptr) [[unlikely]]
       return OfToldReceive(hint);
-    return claims_[hint.index()];
+    return At(hint);
   }
   [[gnu::always_inline]] static void CountSent(const Claim& claim, uint64_t bytes) noexcept {
     AddRelaxed(claim.counter->messages, 1);
@@ -136,6 +139,9 @@ class EngineClassifier {
   void Refill(const AttributeLatch& latch);
 
  private:
+  [[gnu::always_inline]] const Claim& At(MemoryHint hint) const noexcept {
+    return *reinterpret_cast<const Claim*>(reinterpret_cast<const char*>(claims_.data()) + hint.scaled());
+  }
   [[gnu::noinline]] void Rebind() noexcept;
   [[gnu::noinline]] const Claim& OfToldSend(MemoryHint hint, void* phandle) noexcept;
   [[gnu::noinline]] const Claim& OfToldReceive(MemoryHint hint) noexcept;

@@ -79,7 +79,7 @@ struct alignas(64) RecvGroup : RequestBase {
   CtsEntry* entries = nullptr;        // of this slot, in the staging ring
   const Record* records = nullptr;    // of this slot
   uint64_t remote_entries = 0;        // of this slot, in the sender's ring
-  MessageCounter* counter = nullptr;  // of what its operation receives; the operation is in entries[].op_hint
+  MessageCounter* counter = nullptr;  // Claim::counter of its operation, which is in entries[].op_hint
   RecvGroup* next = nullptr;
   RecvGroup* previous = nullptr;
   std::array<RecvSub, kMaxGroup> subs;

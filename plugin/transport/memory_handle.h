@@ -27,6 +27,8 @@ class MemoryHandle {
   static Result<std::unique_ptr<MemoryHandle>> Register(
       std::span<const std::shared_ptr<DeviceContext>> devices, void* data, size_t bytes,
       RegionKind region_kind, MemoryKind kind, uint64_t dmabuf_offset = 0, int dmabuf_fd = -1);
+  // Stands for none where a message has no bytes; registered nowhere.
+  static MemoryHandle& None();
   // Reports the first failure; releases everything in any case.
   Status Release();
 

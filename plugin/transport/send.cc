@@ -154,7 +154,7 @@ bool PostChunks(SendRequest& request) noexcept {
     const Chunk chunk = {.data = request.data + offset,
                          .remote_address = request.remote_address + offset,
                          .length = std::min(request.chunk_bytes, request.bytes - offset),
-                         .lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port),
+                         .lkey = request.memory->lkey(queue.engine_port),
                          .rkey = request.rkeys[queue.peer_port],
                          .sub = request.sub,
                          .group = request.group,
@@ -180,7 +180,7 @@ namespace {
   const Chunk chunk = {.data = data,
                        .remote_address = entry.address,
                        .length = bytes,
-                       .lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port),
+                       .lkey = request.memory->lkey(queue.engine_port),
                        .rkey = entry.rkeys[queue.peer_port],
                        .sub = sub,
                        .group = connection.group,
@@ -254,15 +254,19 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   SendRequest& request = connection.requests[static_cast<size_t>(ring - connection.cts_ring) + sub];
   if (request.open) [[unlikely]]
     return Attempt<Request>::Again();  // the caller has not tested the group 32 before
-  if (bytes > capacity || chunks == 0 || (bytes != 0 && memory == nullptr)) [[unlikely]] {
+  if (bytes > capacity || chunks == 0) [[unlikely]] {
     return FailSend(connection, chunks == 0 ? RemoteError("the receiver " + path.peer + " granted no chunk")
-                                : bytes > capacity
-                                    ? InvalidUsage(SizeMismatch(connection, bytes, capacity, tag))
-                                    : InvalidArgument("isend of " + std::to_string(bytes) +
-                                                      " bytes without a memory handle"));
+                                            : InvalidUsage(SizeMismatch(connection, bytes, capacity, tag)));
+  }
+  if (memory == nullptr) [[unlikely]] {
+    if (bytes != 0) {
+      return FailSend(connection, InvalidArgument("isend of " + std::to_string(bytes) +
+                                                  " bytes without a memory handle"));
+    }
+    memory = &MemoryHandle::None();
   }
 
-  const Claim& claim = engine.classifier.OfSend(memory == nullptr ? MemoryHint() : memory->hint(), phandle);
+  const Claim& claim = engine.classifier.OfSend(memory->hint(), phandle);
   request.service_class = claim.service_class;
   request.source = claim.source;
   EngineClassifier::CountSent(claim, bytes);
