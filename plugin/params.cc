@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/words.h"
+
 namespace sluice {
 namespace {
 
@@ -91,23 +93,6 @@ Status CheckTogether(Params& params) {
                            " wins over NCCL_IB_ADDR_RANGE and NCCL_IB_ADDR_FAMILY");
   }
   return Status::Ok();
-}
-
-// Insertions, deletions, substitutions and swaps of neighbours between two names.
-int EditDistance(std::string_view a, std::string_view b) {
-  std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) above[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    std::swap(before, above);
-    std::swap(above, row);
-  }
-  return above[b.size()];
 }
 
 // The part that tells variables apart; empty for names that are not of our families.

@@ -98,8 +98,8 @@ std::optional<Parallelism> ParallelismFromName(std::string_view name);
 
 // What is known of a communicator; -1 and empty: unknown.
 struct Communicator {
-  uint64_t hash = 0;  // ncclComm's commHash: equal on all ranks
-  std::string name;   // ncclConfig_t.commName
+  uint64_t hash = 0;      // ncclComm's commHash: equal on all ranks
+  std::string name = {};  // ncclConfig_t.commName
   int rank = -1;
   int ranks = -1;
   int nodes = -1;

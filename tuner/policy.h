@@ -26,6 +26,7 @@
 namespace sluice {
 
 inline constexpr int kMaxServiceClasses = 8;
+inline constexpr size_t kMaxPolicyBytes = size_t{1} << 20;
 
 // Indices of the classes that every policy has, in this order; user-defined ones follow.
 enum class BuiltInClass : uint8_t { kControl = 0, kLatency = 1, kBulk = 2, kBackground = 3 };
@@ -38,8 +39,8 @@ constexpr uint8_t ClassIndex(BuiltInClass built_in) {
 struct ServiceClass {
   std::string name;  // 1 to 32 of a-z, 0-9, '_' and '-'
   // Unset: the communicator's value (see ResolveLanes).
-  std::optional<int> sl;             // 0 to 15
-  std::optional<int> traffic_class;  // 0 to 255: DSCP x 4 + ECN bits
+  std::optional<int> sl = {};             // 0 to 15
+  std::optional<int> traffic_class = {};  // 0 to 255: DSCP x 4 + ECN bits
   // Strict classes are served before all others, the smallest priority first. Others share by weight.
   bool strict = false;
   int priority = 0;     // 0 to 7, 0 is the most urgent; orders strict classes
@@ -91,7 +92,7 @@ struct RuleText {
   uint8_t service_class = 0;
 };
 
-// What one rule said to an operation.
+// What one rule says to an operation.
 struct RuleVerdict {
   size_t rule = 0;  // in Policy::rules()
   bool matches = false;
@@ -136,6 +137,11 @@ class Policy {
   std::vector<std::string> notes_;
   std::unique_ptr<Rules> rules_;
 };
+
+// "all_reduce, ring, simple, bytes 1MiB".
+std::string DescribeOperation(const Operation& operation);
+// "\"tp:0\", parallelism tensor, nodes 4, no traffic class".
+std::string DescribeCommunicator(const Communicator& communicator, Parallelism parallelism);
 
 // "65536", "64K", "64KiB", "1MB": K, M, G, T and KiB ... are powers of 1024, KB, MB, GB, TB powers of 1000.
 Result<uint64_t> BytesFromText(std::string_view text);
