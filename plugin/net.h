@@ -155,6 +155,10 @@ class NetContext {
   static Result<NetContext*> Create(uint64_t comm_id, const CommConfig& config, DebugLogger logger);
   // The context that v7 to v10 share; created by the first call.
   static Result<NetContext*> Global(DebugLogger logger);
+  // v10: NCCL's way from the phandle of an isend to our own profiler half. Asked when nobody has named the operation.
+  // True when `query` (a ProfilerQuery) reached a profiler.
+  using AskProfiler = bool (*)(void* phandle, void* query);
+  static void SetAskProfiler(AskProfiler ask);
 
   Result<ListenComm*> Listen(int device, ConnectionHandle* handle);
   // `handle` as Listen wrote it; keeps the number of the attempt between retries. `config` overrides the

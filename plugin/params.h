@@ -97,6 +97,12 @@ struct Params {
   int connect_timeout_ms = 60000;  // SLUICE_CONNECT_TIMEOUT_MS
   int admit_timeout_ms = 5000;     // SLUICE_ADMIT_TIMEOUT_MS
 
+  // The other halves, and what is published.
+  bool profiler = true;        // SLUICE_PROFILER
+  bool tuner = true;           // SLUICE_TUNER
+  bool statistics = true;      // SLUICE_STATISTICS
+  std::string statistics_dir;  // SLUICE_STATISTICS_DIR; empty: /dev/shm/sluice-UID
+
   // One line each for what was accepted without effect, or looks like a misspelt name. Logged once, at the
   // first init.
   std::vector<std::string> notes;

@@ -96,6 +96,13 @@ Status StoreClock(const std::string& text, Params& params) {
   return Status::Ok();
 }
 
+Status StoreStatisticsDirectory(const std::string& text, Params& params) {
+  params.statistics_dir = text;
+  if (text.front() == '/') return Status::Ok();
+  return Refuse("SLUICE_STATISTICS_DIR", text, "not an absolute path",
+                "processes of a job start in different places; name the directory from the root");
+}
+
 constexpr ParamStatus kHonoured = ParamStatus::kHonoured;
 constexpr ParamStatus kNoEffect = ParamStatus::kNoEffect;
 constexpr ParamStatus kRefused = ParamStatus::kRefused;
@@ -266,6 +273,25 @@ const ParamSpec kRegistry[] = {
         "SLUICE_ADMIT_TIMEOUT_MS", admit_timeout_ms, 100, 3600000, 5000, "ms", "Sluice",
         "How long a stranger may hold a TCP link without presenting the secret of a listener. Lowered to "
         "SLUICE_CONNECT_TIMEOUT_MS where that is less."),
+    // Classification and statistics.
+    SLUICE_NUMBER(
+        "SLUICE_PROFILER", profiler, 0, 1, 1, "", "Sluice",
+        "1: where NCCL loads the library as its profiler too, it tells the size and the communicator of the "
+        "operation that each message belongs to. 0: NCCL is asked for no event."),
+    SLUICE_NUMBER(
+        "SLUICE_TUNER", tuner, 0, 1, 1, "", "Sluice",
+        "1: where NCCL loads the library as its tuner too, it learns the size of the communicator and counts "
+        "what NCCL asks; NCCL's choices hold. 0: it does nothing. NCCL skips its own rule for "
+        "NCCL_CTA_POLICY_EFFICIENCY while any tuner is loaded: NCCL_TUNER_PLUGIN=none keeps that rule."),
+    SLUICE_NUMBER(
+        "SLUICE_STATISTICS", statistics, 0, 1, 1, "", "Sluice",
+        "1: publishes counters in a memory-mapped file while the process runs, for tools. 0: counts for "
+        "itself only."),
+    {"SLUICE_STATISTICS_DIR", "statistics_dir", "", "Sluice", kHonoured,
+     TextParam{StoreStatisticsDirectory, "an absolute path", ""},
+     "Directory of the statistics files, on a file system in memory. Unset: /dev/shm/sluice-UID, private to "
+     "the "
+     "user."},
     // Accepted without effect.
     SLUICE_NO_EFFECT(
         "NCCL_IB_USE_INLINE", 0, 1, 0, "", "NCCL 2.8",

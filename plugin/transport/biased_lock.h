@@ -72,6 +72,7 @@ class DataGuard {
  public:
   explicit DataGuard(BiasedLock& lock) : lock_(lock), biased_(lock.LockData()) {}
   ~DataGuard() { lock_.UnlockData(biased_); }
+  bool biased() const { return biased_; }
   DataGuard(const DataGuard&) = delete;
   DataGuard& operator=(const DataGuard&) = delete;
 

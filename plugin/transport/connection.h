@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "plugin/classify/classifier.h"
 #include "plugin/net.h"
 #include "plugin/transport/memory_handle.h"
 #include "plugin/transport/wire.h"
@@ -42,6 +43,7 @@ struct alignas(64) SendRequest : RequestBase {
   uint8_t slot_sub = 0;         // index in the record rings
   uint8_t sub = 0;
   uint8_t service_class = 0;
+  OperationSource source = OperationSource::kNone;
   bool waiting = false;            // in the engine's list
   uint32_t unit_bytes = 0;         // of one of its signalled work requests, when there are several
   uint32_t outstanding_bytes = 0;  // posted, not completed; valid until done
@@ -77,11 +79,12 @@ struct alignas(64) RecvGroup : RequestBase {
   bool waiting = false;  // in the engine's list: CTS not written yet
   uint8_t epoch = 0;     // (group >> 5) mod 64
   uint32_t seq = 0;
-  uint32_t least_chunks = 0;        // receive entries without which the group cannot be granted
-  uint32_t wanted_chunks = 0;       // and with which it stripes as it should
-  CtsEntry* entries = nullptr;      // of this slot, in the staging ring
-  const Record* records = nullptr;  // of this slot
-  uint64_t remote_entries = 0;      // of this slot, in the sender's ring
+  uint32_t least_chunks = 0;          // receive entries without which the group cannot be granted
+  uint32_t wanted_chunks = 0;         // and with which it stripes as it should
+  CtsEntry* entries = nullptr;        // of this slot, in the staging ring
+  const Record* records = nullptr;    // of this slot
+  uint64_t remote_entries = 0;        // of this slot, in the sender's ring
+  MessageCounter* counter = nullptr;  // Claim::counter of its operation, which is in entries[].op_hint
   RecvGroup* next = nullptr;
   RecvGroup* previous = nullptr;
   std::array<RecvSub, kMaxGroup> subs;
@@ -103,6 +106,9 @@ struct Connection {
   bool close_done = false;          // event thread: and the event thread has dealt with it
   bool peer_closed = false;         // CLOSE seen
   uint16_t index = 0;               // chosen by R
+  // Service thread.
+  RegistrationPattern registrations;
+  MemoryHandle* first_memory = nullptr;  // registered first; null once deregistered
   uint32_t max_recvs = 1;
 
   // First cause wins. Under the engine's lock.
@@ -116,8 +122,6 @@ struct Connection {
 struct SendConnection final : Connection, SendComm {
   OutPath* path = nullptr;
   uint32_t id = 0;  // in OPEN and CONN
-  uint8_t service_class =
-      ClassIndex(BuiltInClass::kBulk);  // of messages that nothing else is known of
 
   uint64_t group = 0;              // head: the next group to match
   uint32_t seq = 1;                // SequenceOf(group)

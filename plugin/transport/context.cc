@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 
+#include "plugin/classify/communicator.h"
 #include "plugin/lanes.h"
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
@@ -18,8 +19,11 @@
 namespace sluice {
 namespace {
 
+constexpr uint64_t kSharedContext = 0;
+
 struct ContextState final : NetContext {
   CommConfig config;
+  CommunicatorState* communicator = nullptr;
   bool global = false;
   std::atomic<bool> finalized{false};
   std::mutex mutex;
@@ -60,6 +64,7 @@ Result<Engine*> UseEngine(ContextState& context, int device) {
   Result<Engine*> engine = Engine::Create(device, *params, context.config);
   if (!engine.ok()) return engine.status();
   (*engine)->users.store(1);
+  (*engine)->classifier.Open(*context.communicator, (*engine)->lock, (*engine)->Describe(), (*engine)->uid);
   for (const std::shared_ptr<DeviceContext>& opened : (*engine)->devices) {
     SLUICE_RETURN_IF_ERROR(WatchDevice((*engine)->loop, opened, params->ib_return_async_events));
   }
@@ -93,6 +98,17 @@ ContextState& StateOf(NetContext* context) {
   return *static_cast<ContextState*>(context);
 }
 
+// By the order of a connection's registrations.
+void ClassifyMemory(Connection& connection, MemoryHandle& memory, size_t bytes) {
+  bool earlier = false;
+  memory.SetHint(connection.registrations.Register(bytes, &earlier));
+  if (earlier && connection.first_memory != nullptr) {
+    connection.first_memory->SetHint(
+        {connection.registrations.kind(), connection.first_memory->hint().protocol()});
+  }
+  if (connection.first_memory == nullptr) connection.first_memory = &memory;
+}
+
 template <typename Comm>
 Result<MemoryHandle*> RegisterFor(Comm& connection, void* data, size_t bytes, MemoryKind kind,
                                   uint64_t offset, int fd) {
@@ -100,6 +116,7 @@ Result<MemoryHandle*> RegisterFor(Comm& connection, void* data, size_t bytes, Me
   Result<std::unique_ptr<MemoryHandle>> handle =
       MemoryHandle::Register(connection.engine->devices, data, bytes, RegionKind::kData, kind, offset, fd);
   if (!handle.ok()) return handle.status();
+  ClassifyMemory(connection, **handle, bytes);
   return handle->release();
 }
 
@@ -107,6 +124,7 @@ template <typename Comm>
 Status DeregisterFor(Comm& connection, MemoryHandle* memory) {
   if (memory == nullptr) return InvalidArgument("deregMr without a handle");
   QuiesceMemory(connection, *memory);
+  if (connection.first_memory == memory) connection.first_memory = nullptr;
   const Status status = memory->Release();
   delete memory;
   return status;
@@ -115,7 +133,6 @@ Status DeregisterFor(Comm& connection, MemoryHandle* memory) {
 }  // namespace
 
 Result<NetContext*> NetContext::Create(uint64_t comm_id, const CommConfig& config, DebugLogger logger) {
-  (void)comm_id;
   SetLogger(logger);
   Result<DeviceTable*> table = DeviceTable::Get();
   if (!table.ok()) return table.status();
@@ -133,6 +150,13 @@ Result<NetContext*> NetContext::Create(uint64_t comm_id, const CommConfig& confi
   std::lock_guard lock(mutex);
   ContextState& context = contexts->emplace_back();
   context.config = config;
+  // v7 to v10 share one context, with number 0, and tell nothing of communicators.
+  context.global = comm_id == kSharedContext;
+  Communicator known;
+  known.hash = comm_id;
+  known.traffic_class = config.traffic_class;
+  context.communicator =
+      context.global ? &CommunicatorState::MakeShared() : &CommunicatorState::Join(PluginHalf::kNet, known);
   return static_cast<NetContext*>(&context);
 }
 
@@ -142,12 +166,15 @@ Result<NetContext*> NetContext::Global(DebugLogger logger) {
   std::lock_guard lock(mutex);
   SetLogger(logger);
   if (global == nullptr) {
-    Result<NetContext*> created = Create(0, CommConfig{}, logger);
+    Result<NetContext*> created = Create(kSharedContext, CommConfig{}, logger);
     if (!created.ok()) return created.status();
-    StateOf(*created).global = true;
     global = *created;
   }
   return global;
+}
+
+void NetContext::SetAskProfiler(AskProfiler ask) {
+  SetAskNccl(ask);
 }
 
 Result<ListenComm*> NetContext::Listen(int device, ConnectionHandle* handle) {
@@ -258,9 +285,10 @@ Attempt<SendComm> NetContext::Connect(int device, ConnectionHandle* handle, cons
 }
 
 Status NetContext::SetNetAttributes(const NetAttributes& attributes) {
-  (void)attributes;
-  return StateOf(this).finalized.load(std::memory_order_relaxed) ? InvalidUsage("setNetAttr after finalize")
-                                                                 : Status::Ok();
+  ContextState& context = StateOf(this);
+  if (context.finalized.load(std::memory_order_relaxed)) return InvalidUsage("setNetAttr after finalize");
+  Announce(*context.communicator, attributes);
+  return Status::Ok();
 }
 
 Status NetContext::Finalize() {
@@ -269,6 +297,7 @@ Status NetContext::Finalize() {
   {
     std::lock_guard lock(context.mutex);
     if (context.finalized.exchange(true)) return InvalidUsage("finalize was called before");
+    context.communicator->Leave(PluginHalf::kNet);
     engines.swap(context.engines);
   }
   for (const auto& [key, engine] : engines) {

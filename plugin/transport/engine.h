@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plugin/classify/classifier.h"
 #include "plugin/lanes.h"
 #include "plugin/net.h"
 #include "plugin/params.h"
@@ -136,6 +137,7 @@ class Engine {
   void FailAll(const Status& cause) noexcept;
 
   BiasedLock lock;
+  EngineClassifier classifier;  // under lock
   const uint64_t uid;
   const int device;
   const Params& params;

@@ -2,6 +2,11 @@
 
 namespace sluice {
 
+MemoryHandle& MemoryHandle::None() {
+  static auto* const none = new MemoryHandle;
+  return *none;
+}
+
 MemoryHandle::~MemoryHandle() {
   (void)Release();
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "plugin/classify/classifier.h"
 #include "plugin/net.h"
 #include "verbs/device.h"
 #include "verbs/memory.h"
@@ -26,12 +27,17 @@ class MemoryHandle {
   static Result<std::unique_ptr<MemoryHandle>> Register(
       std::span<const std::shared_ptr<DeviceContext>> devices, void* data, size_t bytes,
       RegionKind region_kind, MemoryKind kind, uint64_t dmabuf_offset = 0, int dmabuf_fd = -1);
+  // Stands for none where a message has no bytes; registered nowhere.
+  static MemoryHandle& None();
   // Reports the first failure; releases everything in any case.
   Status Release();
 
   uint32_t lkey(size_t port) const { return lkeys_[port]; }
   const std::array<uint32_t, kMaxMergedPorts>& rkeys() const { return rkeys_; }
   MemoryKind kind() const { return kind_; }
+  // What the registration tells of the messages from and into it; set before any.
+  MemoryHint hint() const { return hint_; }
+  void SetHint(MemoryHint hint) { hint_ = hint; }
 
  private:
   struct Member {
@@ -44,6 +50,7 @@ class MemoryHandle {
   std::array<Member, kMaxMergedPorts> members_;
   size_t count_ = 0;
   MemoryKind kind_ = MemoryKind::kHost;
+  MemoryHint hint_;
 };
 
 }  // namespace sluice

@@ -92,6 +92,8 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
   auto& connection = *static_cast<RecvConnection*>(this);
   Engine& engine = *connection.engine;
   DataGuard guard(engine.lock);
+  if (!guard.biased()) [[unlikely]]
+    engine.classifier.Bind();
   if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]]
     return Attempt<Request>::Failed(error);
   if (buffers.empty() || buffers.size() > connection.max_recvs) [[unlikely]] {
@@ -107,15 +109,24 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     return Attempt<Request>::Again();  // 32 receives are open
   const uint32_t n = static_cast<uint32_t>(buffers.size());
   const uint32_t seq = connection.seq;
-  uint32_t least = 0, wanted = 0;
+  uint32_t least = 0, wanted = 0, op_hint = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const ReceiveBuffer& buffer = buffers[i];
-    if (buffer.bytes > kMaxMessageBytes || (buffer.bytes != 0 && buffer.memory == nullptr)) [[unlikely]] {
-      engine.FailPath(*connection.path, InvalidArgument("irecv buffer " + std::to_string(i) + " of " +
-                                                        std::to_string(buffer.bytes) + " bytes " +
-                                                        (buffer.memory == nullptr ? "has no memory handle"
-                                                                                  : "exceeds 2147483647")));
-      return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+    const MemoryHandle* memory = buffer.memory;
+    if (buffer.bytes > kMaxMessageBytes || memory == nullptr) [[unlikely]] {
+      if (buffer.bytes != 0) {
+        engine.FailPath(
+            *connection.path,
+            InvalidArgument("irecv buffer " + std::to_string(i) + " of " + std::to_string(buffer.bytes) +
+                            " bytes " + (memory == nullptr ? "has no memory handle" : "exceeds 2147483647")));
+        return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+      }
+      memory = &MemoryHandle::None();
+    }
+    if (i == 0) {
+      const Claim& claim = engine.classifier.OfReceive(memory->hint());
+      op_hint = claim.op_hint;
+      group.counter = claim.counter;
     }
     const ChunkNeed need = NeedOf(*connection.path, static_cast<uint32_t>(buffer.bytes));
     least += need.least;
@@ -124,11 +135,12 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     entry.address = reinterpret_cast<uint64_t>(buffer.data);
     entry.capacity_bytes = static_cast<uint32_t>(buffer.bytes);
     entry.tag = buffer.tag;
-    if (buffer.memory != nullptr) entry.rkeys = buffer.memory->rkeys();
+    entry.rkeys = memory->rkeys();
     entry.granted_bytes = static_cast<uint32_t>(buffer.bytes);
     entry.chunks = static_cast<uint16_t>(need.wanted);
     entry.group_size = static_cast<uint8_t>(n);
     entry.sub = static_cast<uint8_t>(i);
+    entry.op_hint = op_hint;
     entry.seq = seq;
     group.subs[i] = {.granted = static_cast<uint16_t>(need.wanted), .memory = buffer.memory};
   }
@@ -226,23 +238,32 @@ Attempt<Request> RecvComm::Iflush(std::span<const ReceiveBuffer> buffers) noexce
 namespace {
 
 [[gnu::noinline]] void ReportGroup(const RecvGroup& group, int* sizes) noexcept {
-  for (uint32_t i = 0; i < group.n; ++i) sizes[i] = static_cast<int>(group.subs[i].bytes);
+  AddRelaxed(group.counter[kReceivedOffset].messages, group.n);
+  for (uint32_t i = 0; i < group.n; ++i) {
+    AddRelaxed(group.counter[kReceivedOffset].bytes, group.subs[i].bytes);
+    if (sizes != nullptr) sizes[i] = static_cast<int>(group.subs[i].bytes);
+  }
 }
 
 [[gnu::always_inline]] inline TestOutcome Finish(RequestBase& request, int* sizes) noexcept {
   request.open = false;
   --request.connection->open_requests;
-  if (sizes == nullptr) return {true, nullptr};
+  uint32_t bytes = 0;
   if (request.kind == RequestKind::kSend) {
-    *sizes = static_cast<int>(static_cast<SendRequest&>(request).bytes);
+    bytes = static_cast<SendRequest&>(request).bytes;
   } else if (request.kind == RequestKind::kReceive) {
     const auto& group = static_cast<RecvGroup&>(request);
-    if (group.n == 1) [[likely]] {
-      *sizes = static_cast<int>(group.subs[0].bytes);
-    } else {
+    if (group.n != 1) [[unlikely]] {
       ReportGroup(group, sizes);
+      return {true, nullptr};
     }
+    bytes = group.subs[0].bytes;
+    AddRelaxed(group.counter[kReceivedOffset].messages, 1);
+    AddRelaxed(group.counter[kReceivedOffset].bytes, bytes);
+  } else {
+    return {true, nullptr};
   }
+  if (sizes != nullptr) *sizes = static_cast<int>(bytes);
   return {true, nullptr};
 }
 

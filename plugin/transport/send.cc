@@ -195,7 +195,7 @@ bool PostChunks(SendRequest& request) noexcept {
     const Chunk chunk = {.data = request.data + offset,
                          .remote_address = request.remote_address + offset,
                          .length = length,
-                         .lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port),
+                         .lkey = request.memory->lkey(queue.engine_port),
                          .rkey = request.rkeys[queue.peer_port],
                          .sub = request.sub,
                          .group = request.group,
@@ -229,7 +229,7 @@ namespace {
   const Chunk chunk = {.data = data,
                        .remote_address = entry.address,
                        .length = bytes,
-                       .lkey = request.memory == nullptr ? 0 : request.memory->lkey(queue.engine_port),
+                       .lkey = request.memory->lkey(queue.engine_port),
                        .rkey = entry.rkeys[queue.peer_port],
                        .sub = sub,
                        .group = connection.group,
@@ -280,7 +280,7 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 
 // The head group has an entry.
 [[gnu::noinline]] Attempt<Request> Match(SendConnection& connection, const void* data, size_t bytes, int tag,
-                                         MemoryHandle* memory) noexcept {
+                                         MemoryHandle* memory, void* phandle) noexcept {
   if (const Status* error = connection.error.load(std::memory_order_acquire)) [[unlikely]]
     return Attempt<Request>::Failed(error);
   Engine& engine = *connection.engine;
@@ -305,19 +305,26 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   SendRequest& request = connection.requests[static_cast<size_t>(ring - connection.cts_ring) + sub];
   if (request.open) [[unlikely]]
     return Attempt<Request>::Again();  // the caller has not tested the group 32 before
-  if (bytes > capacity || chunks == 0 || (bytes != 0 && memory == nullptr)) [[unlikely]] {
+  if (bytes > capacity || chunks == 0) [[unlikely]] {
     return FailSend(connection, chunks == 0 ? RemoteError("the receiver " + path.peer + " granted no chunk")
-                                : bytes > capacity
-                                    ? InvalidUsage(SizeMismatch(connection, bytes, capacity, tag))
-                                    : InvalidArgument("isend of " + std::to_string(bytes) +
-                                                      " bytes without a memory handle"));
+                                            : InvalidUsage(SizeMismatch(connection, bytes, capacity, tag)));
+  }
+  if (memory == nullptr) [[unlikely]] {
+    if (bytes != 0) {
+      return FailSend(connection, InvalidArgument("isend of " + std::to_string(bytes) +
+                                                  " bytes without a memory handle"));
+    }
+    memory = &MemoryHandle::None();
   }
 
+  const Claim& claim = engine.classifier.OfSend(memory->hint(), phandle);
+  request.service_class = claim.service_class;
+  request.source = claim.source;
+  EngineClassifier::CountSent(claim, bytes);
   request.open = true;
   request.done = false;
   request.bytes = request.outstanding_bytes = static_cast<uint32_t>(bytes);
   request.memory = memory;
-  request.service_class = connection.service_class;
   ++connection.open_requests;
   const uint32_t pair = path.next_pair;
   path.next_pair = pair + 1 == path.pair_count ? 0 : pair + 1;
@@ -339,10 +346,10 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 }
 
 [[gnu::always_inline]] inline Attempt<Request> IsendLocked(SendConnection& connection, const void* data,
-                                                           size_t bytes, int tag,
-                                                           MemoryHandle* memory) noexcept {
+                                                           size_t bytes, int tag, MemoryHandle* memory,
+                                                           void* phandle) noexcept {
   if (__atomic_load_n(&connection.head->seq, __ATOMIC_ACQUIRE) == connection.seq)
-    return Match(connection, data, bytes, tag, memory);
+    return Match(connection, data, bytes, tag, memory, phandle);
   if (connection.engine->has_waiting() || connection.peer_closed ||
       connection.error.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
     return RefuseSlowly(connection);
@@ -352,21 +359,21 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
 
 // For engines that several threads share, or whose bias a control call has taken away for a moment.
 [[gnu::noinline]] Attempt<Request> IsendShared(SendConnection& connection, const void* data, size_t bytes,
-                                               int tag, MemoryHandle* memory) noexcept {
+                                               int tag, MemoryHandle* memory, void* phandle) noexcept {
   DataGuard guard(connection.engine->lock);
-  return IsendLocked(connection, data, bytes, tag, memory);
+  connection.engine->classifier.Bind();
+  return IsendLocked(connection, data, bytes, tag, memory, phandle);
 }
 
 }  // namespace
 
 Attempt<Request> SendComm::Isend(const void* data, size_t bytes, int tag, MemoryHandle* memory,
                                  void* phandle) noexcept {
-  (void)phandle;
   auto& connection = *static_cast<SendConnection*>(this);
   BiasedLock& lock = connection.engine->lock;
   if (!lock.TryLockBiased()) [[unlikely]]
-    return IsendShared(connection, data, bytes, tag, memory);
-  const Attempt<Request> attempt = IsendLocked(connection, data, bytes, tag, memory);
+    return IsendShared(connection, data, bytes, tag, memory, phandle);
+  const Attempt<Request> attempt = IsendLocked(connection, data, bytes, tag, memory, phandle);
   lock.UnlockBiased();
   return attempt;
 }

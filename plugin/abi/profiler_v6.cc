@@ -1,0 +1,39 @@
+// PROFILER v6 (NCCL 2.29 and later): as version 5, with copy-engine events that never come to a network.
+#include "plugin/abi/profiler_boundary.h"
+#include "plugin/abi/tables.h"
+
+namespace sluice {
+namespace {
+
+using nccl::NcclResult;
+
+constexpr int kVersion = 6;
+
+NcclResult Init(void** context, uint64_t comm_id, int* mask, const char* comm_name, int nodes, int ranks,
+                int rank, DebugLogger logger) {
+  return profiler_boundary::Init(kVersion, context, mask,
+                                 profiler_boundary::CommunicatorFrom(comm_id, comm_name, nodes, ranks, rank),
+                                 logger);
+}
+
+NcclResult StartEvent(void* context, void** event, nccl::ProfilerEventDescrV6* descr) {
+  return profiler_boundary::StartEvent(context, event, descr);
+}
+
+// Just before isend NCCL reports that the step waits for its peer.
+NcclResult RecordEventState(void* event, int state, nccl::ProfilerEventStateArgsV4* /*args*/) {
+  if (state == nccl::kProxyStepSendPeerWaitV4) BeforeSend(profiler_boundary::EventFrom(event));
+  return nccl::kSuccess;
+}
+
+}  // namespace
+}  // namespace sluice
+
+const sluice::nccl::ProfilerV6 ncclProfiler_v6 = {
+    .name = "Sluice",
+    .init = sluice::Init,
+    .startEvent = sluice::StartEvent,
+    .stopEvent = sluice::profiler_boundary::StopEvent,
+    .recordEventState = sluice::RecordEventState,
+    .finalize = sluice::profiler_boundary::Finalize,
+};
