@@ -58,7 +58,9 @@ ActivityBoard::Seat* PortShare::TakeSeat(ActivityBoard& board, uint64_t now) {
     const bool dead = holder != 0 && (seen > now + 4 * settings_.hold ||
                                       now - std::min(now, seen) > kDeadAfterHolds * settings_.hold);
     if (holder != 0 && !dead) continue;
-    if (!seat.owner.compare_exchange_strong(holder, owner_, std::memory_order_acq_rel)) continue;
+    if (!seat.owner.compare_exchange_strong(holder, owner_.engine, std::memory_order_acq_rel)) continue;
+    seat.process.store(owner_.process, std::memory_order_relaxed);
+    seat.pid_namespace.store(owner_.pid_namespace, std::memory_order_relaxed);
     seat.seen.store(now, std::memory_order_relaxed);
     for (size_t k = 0; k < shares_.size(); ++k) {
       seat.until[k].store(0, std::memory_order_relaxed);
@@ -72,7 +74,7 @@ ActivityBoard::Seat* PortShare::TakeSeat(ActivityBoard& board, uint64_t now) {
   return nullptr;
 }
 
-void PortShare::Join(ActivityBoard& board, uint64_t owner, uint64_t now) {
+void PortShare::Join(ActivityBoard& board, const Owner& owner, uint64_t now) {
   if (joined_count_ == kMaxBoards) return;
   owner_ = owner;
   joined_[joined_count_++] = {&board, TakeSeat(board, now)};
@@ -83,9 +85,9 @@ void PortShare::Leave() {
   for (Joined& joined : joined_) {
     if (joined.seat == nullptr) continue;
     // Only what is still one's own: the seat may have an heir.
-    if (joined.seat->owner.load(std::memory_order_relaxed) == owner_) {
+    if (joined.seat->owner.load(std::memory_order_relaxed) == owner_.engine) {
       for (std::atomic<uint64_t>& until : joined.seat->until) until.store(0, std::memory_order_relaxed);
-      uint64_t mine = owner_;
+      uint64_t mine = owner_.engine;
       joined.seat->owner.compare_exchange_strong(mine, 0, std::memory_order_acq_rel);
     }
   }
@@ -107,7 +109,7 @@ void PortShare::WriteBoards(uint32_t service_class, uint64_t now) noexcept {
     if (c.discipline == Discipline::kStrict)
       joined.board->strict_until.store(until, std::memory_order_relaxed);
     // The seat may have been taken while nothing was posted here for long.
-    if (joined.seat == nullptr || joined.seat->owner.load(std::memory_order_relaxed) != owner_)
+    if (joined.seat == nullptr || joined.seat->owner.load(std::memory_order_relaxed) != owner_.engine)
       joined.seat = TakeSeat(*joined.board, now);
     if (joined.seat == nullptr) continue;
     joined.seat->seen.store(now, std::memory_order_relaxed);
@@ -143,6 +145,7 @@ void PortShare::Refresh(Class& c, uint64_t now) noexcept {
     const uint32_t seats = std::min(board.seats_used.load(std::memory_order_acquire), kBoardSeats);
     for (uint32_t i = 0; i < seats; ++i) {
       const ActivityBoard::Seat& seat = board.seats[i];
+      if (seat.owner.load(std::memory_order_relaxed) == 0) continue;
       for (size_t k = 0; k < kMaxServiceClasses; ++k) {
         if (!Live(seat.until[k].load(std::memory_order_relaxed), now)) continue;
         const bool own = &seat == joined_[b].seat;

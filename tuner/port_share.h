@@ -32,8 +32,10 @@ inline constexpr uint32_t kBoardSeats = 128;  // engines that may be seen on one
 // All zero is an empty board. The layout is part of the name of its file: a change needs another version there.
 struct ActivityBoard {
   struct alignas(64) Seat {
-    std::atomic<uint64_t> owner{0};  // 0: free
-    std::atomic<uint64_t> seen{0};   // when its owner last posted
+    std::atomic<uint64_t> owner{0};          // 0: free
+    std::atomic<uint64_t> process{0};        // its pid, and
+    std::atomic<uint64_t> pid_namespace{0};  // where that counts
+    std::atomic<uint64_t> seen{0};           // when its owner last posted
     std::array<std::atomic<uint64_t>, kMaxServiceClasses> until{};
     std::array<std::atomic<uint64_t>, kMaxServiceClasses>
         share{};  // ClassKey << 16 | weight; 0: does not share
@@ -63,9 +65,14 @@ class PortShare {
   };
 
   void Configure(const Settings& settings, const std::array<ClassSetting, kMaxServiceClasses>& classes);
-  // Takes a seat on the board of a port; when it is full this engine sees the others but is not seen. `owner` is not
-  // 0. At most kMaxBoards ports.
-  void Join(ActivityBoard& board, uint64_t owner, uint64_t now);
+  struct Owner {
+    uint64_t engine = 0;  // unique on the host, not 0
+    uint64_t process = 0;
+    uint64_t pid_namespace = 0;
+  };
+  // Takes a seat on the board of a port; when it is full this engine sees the others but is not seen. At most
+  // kMaxBoards ports.
+  void Join(ActivityBoard& board, const Owner& owner, uint64_t now);
   void Leave();
 
   // Bytes of a message of `rest` bytes that may be posted now; announces the class to the host.
@@ -127,7 +134,7 @@ class PortShare {
   uint32_t joined_count_ = 0;
   Settings settings_;
   std::array<uint64_t, kMaxServiceClasses> shares_{};  // as on the boards
-  uint64_t owner_ = 0;
+  Owner owner_;
 };
 
 }  // namespace sluice

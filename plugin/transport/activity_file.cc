@@ -1,6 +1,7 @@
 #include "plugin/transport/activity_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -59,7 +60,30 @@ std::string FileName(const Port& port) {
   return name;
 }
 
+// 0: not known.
+uint64_t PidNamespace() {
+  struct stat status;
+  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+// Seats of processes that ended without leaving. Those of another pid namespace cannot be judged: their seats are taken
+// over once they have been silent for long.
+void FreeSeatsOfTheDead(ActivityBoard& board) {
+  const uint64_t here = PidNamespace();
+  if (here == 0) return;
+  for (ActivityBoard::Seat& seat : board.seats) {
+    uint64_t owner = seat.owner.load();
+    const auto process = static_cast<pid_t>(seat.process.load());
+    if (owner == 0 || process <= 0 || seat.pid_namespace.load() != here) continue;
+    if (kill(process, 0) != 0 && errno == ESRCH) seat.owner.compare_exchange_strong(owner, 0);
+  }
+}
+
 }  // namespace
+
+PortShare::Owner ActivityFile::OwnerOf(uint64_t uid) {
+  return {.engine = uid, .process = static_cast<uint64_t>(getpid()), .pid_namespace = PidNamespace()};
+}
 
 ActivityFile& ActivityFile::operator=(ActivityFile&& other) noexcept {
   if (this == &other) return *this;
@@ -91,6 +115,7 @@ Result<ActivityFile> ActivityFile::Open(const std::string& dir, const Port& port
   ActivityFile opened;
   opened.board_ = static_cast<ActivityBoard*>(address);
   opened.path_ = path;
+  FreeSeatsOfTheDead(*opened.board_);
   return opened;
 }
 
@@ -107,6 +132,7 @@ void ActivityFile::Close() {
   if (board_ == nullptr) return;
   if (!path_.empty()) {
     const Descriptor lock(LockDirectory(path_.substr(0, path_.rfind('/'))));
+    FreeSeatsOfTheDead(*board_);
     const bool empty = std::all_of(board_->seats.begin(), board_->seats.end(),
                                    [](const ActivityBoard::Seat& seat) { return seat.owner.load() == 0; });
     if (lock.get() >= 0 && empty) unlink(path_.c_str());

@@ -3,7 +3,7 @@
 //
 // The file is <dir>/sluice-<uid>/port-<version>-<key>, where the key stands for the device (GUID and sysfs directory)
 // and the port. It belongs to one user: others neither read nor write it. The last one to close it removes it; after a crash the
-// next one does.
+// next one gives the seats of the dead free and removes it.
 //
 // Threads: one at a time; the board itself is shared.
 #pragma once
@@ -29,6 +29,8 @@ class ActivityFile {
   static Result<ActivityFile> Private();
 
   ActivityBoard* board() const { return board_; }
+  // This process, for the seat of the engine `uid`.
+  static PortShare::Owner OwnerOf(uint64_t uid);
   // Nobody may use the board of this object after it.
   void Close();
 

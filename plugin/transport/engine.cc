@@ -122,7 +122,7 @@ Status Engine::OpenShare(const std::vector<LaneSpec>& lanes) {
       if (!file.ok()) return file.status();
     }
     activity[i] = std::move(*file);
-    share.Join(*activity[i].board(), uid, TickClock::Now());
+    share.Join(*activity[i].board(), ActivityFile::OwnerOf(uid), TickClock::Now());
   }
   return Status::Ok();
 }

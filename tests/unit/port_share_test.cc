@@ -31,7 +31,7 @@ class PortShareTest : public testing::Test {
                       .piece_bytes = kPiece,
                       .background_floor = 0.02},
                      classes);
-    share->Join(*board_, owner, now);
+    share->Join(*board_, {.engine = owner}, now);
     return share;
   }
   // Posts as much as is admitted at `now`; returns the bytes.
