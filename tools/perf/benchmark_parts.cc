@@ -20,13 +20,17 @@ Shape BaseShape(const Options& options, int rank) {
 }
 
 Shape ShapeFor(const Options& options, const Shape& base, size_t bytes) {
+  return SizedShape(base, !options.proto.has_value(), bytes);
+}
+
+Shape SizedShape(const Shape& base, bool choose_proto, size_t bytes) {
   Shape shape = base;
   const size_t blocks =
       shape.op == Op::kAllGather || shape.op == Op::kReduceScatter || shape.op == Op::kAllToAll
           ? static_cast<size_t>(shape.ranks)
           : 1;
   shape.block_elements = std::max<size_t>(1, bytes / kElementBytes / blocks);
-  if (!options.proto.has_value() && !shape.registered) {
+  if (choose_proto && !shape.registered) {
     shape.proto = ChooseProto(shape, bytes);
     shape = Supported(shape);
   }
