@@ -18,6 +18,7 @@ struct RingJobSettings {
   soft::Picos compute = 0;          // of every rank in every step
   soft::Picos start = 0;
   uint32_t steps = 1;
+  uint32_t slices = 1;  // messages that a piece is cut into; each is forwarded by itself
   uint8_t sl = 0;
   uint8_t traffic_class = 0;
   const soft::CongestionControlFactory* control = nullptr;
@@ -44,11 +45,11 @@ class RingJob final : public soft::FlowObserver {
   };
   void Begin(size_t rank);
   void Advance(size_t rank);
-  uint64_t PiecesPerStep() const { return 2 * (ranks_.size() - 1); }
+  uint64_t MessagesPerStep() const { return 2 * (ranks_.size() - 1) * settings_.slices; }
 
   soft::Simulation* simulation_;
   RingJobSettings settings_;
-  uint64_t piece_bytes_;
+  uint64_t message_bytes_;
   soft::FlowId first_flow_;
   std::vector<Rank> ranks_;
   std::vector<double> step_us_;
