@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 namespace sluice::perf {
 
@@ -42,6 +43,17 @@ size_t NextSize(const Options& options, size_t bytes) {
   const double next = static_cast<double>(bytes) * options.factor;
   if (next > static_cast<double>(options.max_bytes)) return options.max_bytes + 1;  // may not fit a size_t
   return std::max(static_cast<size_t>(next), bytes + 1);
+}
+
+size_t PathsOf(const Shape& shape) {
+  size_t paths = 0;
+  Shape of_rank = shape;
+  for (of_rank.rank = 0; of_rank.rank < shape.ranks; ++of_rank.rank) {
+    std::set<int> peers;
+    for (const Edge& edge : ConnectionsOf(of_rank).send) peers.insert(edge.peer);
+    paths += peers.size();
+  }
+  return paths;
 }
 
 namespace {

@@ -45,7 +45,9 @@ class VirtualBenchmark final : public VirtualProgram {
   }
 
   uint64_t wrong() const override { return wrong_; }
-  int processes() const override { return options_.ranks; }
+  VirtualDescriptors descriptors() const override {
+    return {Index(options_.ranks), PathsOf(base_) * Index(options_.communicators)};
+  }
   std::vector<std::string> stuck() const override { return job_.machine().stuck(); }
 
  private:

@@ -5,11 +5,16 @@
 #include <algorithm>
 #include <climits>
 
+#include "tools/perf/descriptors.h"
+
 namespace sluice::perf {
 namespace {
 
 // What NCCL draws at random; plugins use it as a name only.
 constexpr uint64_t kFirstCommunicatorId = 0x5669727475616c00;
+
+// An edge that does not come about: attempts between two looks for a cause.
+constexpr uint32_t kTriesBetweenLooks = 4096;
 
 }  // namespace
 
@@ -127,8 +132,12 @@ Status VirtualJob::ConnectEdge(Communicator& communicator, int sender, Connectio
   if (found == candidates.end())
     return InternalError("no end for a connection of rank " + std::to_string(sender));
   Connection& receiving = **found;
-  while (CommunicatorCore::IsPending(sending) || CommunicatorCore::IsPending(receiving)) {
+  for (uint32_t tries = 0; CommunicatorCore::IsPending(sending) || CommunicatorCore::IsPending(receiving);
+       ++tries) {
     if (state_->aborted()) return state_->status();
+    if (tries % kTriesBetweenLooks == kTriesBetweenLooks - 1) {
+      SLUICE_RETURN_IF_ERROR(AtRank(sender, CheckDescriptorsLeft()));
+    }
     if (CommunicatorCore::IsPending(sending)) {
       SLUICE_RETURN_IF_ERROR(AtRank(sender, communicator.cores[Index(sender)]->TryConnect(sending)));
     }

@@ -1,7 +1,6 @@
 #include "tools/perf/virtual_program.h"
 
 #include <dlfcn.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <new>
 #include <thread>
 
+#include "tools/perf/descriptors.h"
 #include "tools/perf/host_processor.h"
 #include "tools/perf/launcher.h"
 #include "tools/perf/watchdog.h"
@@ -21,14 +21,6 @@ namespace {
 
 constexpr char kTunables[] = "GLIBC_TUNABLES";
 constexpr char kStaticTls[] = "glibc.rtld.optional_static_tls=";
-
-// Every simulated process has descriptors of its own in this one.
-void RaiseFileLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 Result<soft::VirtualFabric*> LoadFabric() {
   const std::string path = ProgramDirectory() + "/../lib/virtual/libibverbs.so.1";
@@ -98,7 +90,6 @@ void PrintStuck(const std::vector<std::string>& lines) {
 
 void RunVirtualProgram(const Options& options, soft::VirtualFabricSettings settings,
                        const std::vector<std::string>& arguments, const MakeVirtualProgram& make) {
-  RaiseFileLimit();
   const Result<soft::VirtualFabric*> loaded = LoadFabric();
   if (!loaded.ok()) {
     fprintf(stderr, "sluice perf: %s\n", loaded.status().message().c_str());
@@ -119,6 +110,8 @@ void RunVirtualProgram(const Options& options, soft::VirtualFabricSettings setti
   if (const char* error = fabric->Create(settings)) end_early(2, std::string("--topology: ") + error);
   JobState state;
   const std::unique_ptr<VirtualProgram> program = make(fabric, &state);
+  if (const Status status = ReserveDescriptors(program->descriptors()); !status.ok())
+    end_early(1, status.message());
   int code = 0;
   try {
     Watchdog watchdog(&state, -1, std::chrono::duration<double>(options.timeout_s), [&] {
@@ -129,7 +122,7 @@ void RunVirtualProgram(const Options& options, soft::VirtualFabricSettings setti
       LeaveTheEndToTheSignal();
       state.Abort(status.message(), -1);
       fabric->RemoveFiles();
-      StartAgainWithMoreStaticTls(status, program->processes(), arguments);
+      StartAgainWithMoreStaticTls(status, static_cast<int>(program->descriptors().processes), arguments);
       PrintFailure(state);
       PrintStuck(program->stuck());
       code = 1;

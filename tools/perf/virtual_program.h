@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "tools/perf/abort.h"
+#include "tools/perf/descriptors.h"
 #include "tools/perf/options.h"
 #include "verbs/soft/virtual/virtual_fabric.h"
 
@@ -20,7 +21,7 @@ class VirtualProgram {
   // Prints its results. A failure is printed by the caller.
   virtual Status Run() = 0;
   virtual uint64_t wrong() const = 0;                  // values that are not what they must be
-  virtual int processes() const = 0;                   // copies of the plugin that it loads
+  virtual VirtualDescriptors descriptors() const = 0;  // what it will take
   virtual std::vector<std::string> stuck() const = 0;  // what is open where nothing can move any more
 };
 

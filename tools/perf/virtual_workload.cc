@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <new>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -84,7 +85,18 @@ class WorkloadRun final : public VirtualProgram {
   }
 
   uint64_t wrong() const override { return wrong_; }
-  int processes() const override { return static_cast<int>(std::max<size_t>(job_.processes(), 1)); }
+  VirtualDescriptors descriptors() const override {
+    VirtualDescriptors all;
+    std::set<std::pair<uint32_t, int>> processes;
+    for (const workload::Job& job : workload_.jobs) {
+      std::map<uint32_t, int> ranks_on;
+      for (const uint32_t host : job.hosts) processes.emplace(host, ranks_on[host]++);
+      std::vector<Shape> shapes;
+      if (MakeShapes(job, &shapes).ok()) all.paths += PathsOf(shapes[0]);
+    }
+    all.processes = processes.size();
+    return all;
+  }
   std::vector<std::string> stuck() const override { return job_.machine().stuck(); }
 
  private:
@@ -364,9 +376,9 @@ int RunVirtualWorkload(const Options& options, const std::vector<std::string>& a
     fprintf(stderr, "sluice perf: %s\n", why.c_str());
     return 2;
   };
+  errno = 0;
   std::ifstream file(options.workload);
   std::stringstream text;
-  errno = 0;
   if (file) text << file.rdbuf();
   if (!file) {
     return complain("--workload " + options.workload + ": " + strerror(errno != 0 ? errno : EIO) +

@@ -49,7 +49,7 @@ constexpr uint32_t kPriorityHosts = 16;
 constexpr uint32_t kGroups = 4;
 constexpr uint64_t kSmallBytes = 64 << 10;
 constexpr uint64_t kMediumBytes = 1 << 20;
-constexpr uint32_t kSmallCalls = 4;  // in an iteration, before one of kMediumBytes
+constexpr uint32_t kSmallCalls = 3;  // in an iteration, before one of kMediumBytes
 
 Workload PriorityWorkload(const RunConfig& config, const LaneCase& lanes, uint32_t hosts, bool infiniband) {
   Workload workload;
@@ -58,7 +58,7 @@ Workload PriorityWorkload(const RunConfig& config, const LaneCase& lanes, uint32
     for (uint32_t i = 0; i < kPriorityHosts / kGroups; ++i) job.hosts.push_back(i * (hosts / 4) + group);
     for (uint32_t i = 0; i < kSmallCalls; ++i) job.calls.push_back({.bytes = kSmallBytes, .proto = "ll128"});
     job.calls.push_back({.bytes = kMediumBytes, .proto = "simple"});
-    job.iterations = config.size == Size::kCi ? 5 : config.size == Size::kDefault ? 51 : 510;
+    job.iterations = config.size == Size::kCi ? 6 : config.size == Size::kDefault ? 64 : 640;
     if (lanes.marked) job.traffic_class = UrgentTrafficClass(infiniband);
     workload.jobs.push_back(std::move(job));
   }
@@ -68,6 +68,7 @@ Workload PriorityWorkload(const RunConfig& config, const LaneCase& lanes, uint32
     for (uint32_t group = 0; group < kGroups; ++group) bulk.hosts.push_back(i * (hosts / 4) + group);
   }
   bulk.calls = {{.bytes = 256 << 20, .proto = "simple"}};
+  bulk.channels = 2;
   bulk.iterations = 0;
   workload.jobs.push_back(std::move(bulk));
   // Behind it the small ones would take for ever.

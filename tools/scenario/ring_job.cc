@@ -35,13 +35,19 @@ void RingJob::OnReceived(soft::FlowId flow, uint64_t) {
   Advance(rank);
 }
 
+void RingJob::OnSent(soft::FlowId flow, uint64_t) {
+  const size_t rank = flow - first_flow_;
+  ++ranks_[rank].acknowledged;
+  if (settings_.slots != 0) Advance(rank);
+}
+
 void RingJob::Advance(size_t index) {
   Rank& rank = ranks_[index];
   if (!rank.communicates) return;
   const uint64_t begin = rank.step * MessagesPerStep();
   const uint64_t end = begin + MessagesPerStep();
   // The first piece is the rank's own; every other one must have come from its neighbour.
-  while (rank.sent < end &&
+  while (rank.sent < end && (settings_.slots == 0 || rank.sent < rank.acknowledged + settings_.slots) &&
          (rank.sent < begin + settings_.slices || rank.received + settings_.slices > rank.sent)) {
     ++rank.sent;
     simulation_->Post(rank.flow, message_bytes_);
