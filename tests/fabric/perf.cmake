@@ -16,4 +16,12 @@ endif()
 if(TARGET sluice_plugin)
   sluice_test(NAME perf_virtual_test SOURCES perf_virtual_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT ${perf_timeout_s})
   add_dependencies(perf_virtual_test sluice sluice_plugin sluice_soft_virtual perf_toy_plugin)
+
+  sluice_test(NAME perf_workload_test SOURCES perf_workload_test.cc perf_run.cc LIBS sluice_workload
+    LABELS fabric TIMEOUT ${perf_timeout_s})
+  add_dependencies(perf_workload_test sluice sluice_plugin sluice_soft_virtual)
+
+  sluice_test(NAME agreement_test SOURCES agreement_test.cc perf_run.cc LIBS sluice_scenario sluice_workload
+    LABELS fabric TIMEOUT ${perf_timeout_s})
+  add_dependencies(agreement_test sluice sluice_plugin sluice_soft_virtual)
 endif()

@@ -57,9 +57,11 @@ TEST(ScenarioCommand, ListNamesEveryScenarioInALine) {
 }
 
 TEST(ScenarioCommand, BadUsageIsOneLineAndExitTwo) {
-  for (const char* arguments : {"", "nonsense", "incast --size huge", "incast --seeds 100000000",
-                                "incast --host typical", "incast --plugin x.so", "victim --topology hosts=4",
-                                "incast --topology hosts=zero", "validate --plot x.svg", "incast --bogus"}) {
+  for (const char* arguments :
+       {"", "nonsense", "incast --size huge", "incast --seeds 100000000", "lossy --host typical",
+        "lossy --plugin x.so", "victim --topology hosts=4", "lossy --engine plugin",
+        "incast --engine flows --host ideal", "incast --engine both", "incast --host fast",
+        "incast --topology hosts=zero", "validate --plot x.svg", "incast --bogus"}) {
     const Ran ran = RunScenario(arguments);
     EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.err;
     EXPECT_EQ(ran.out, "") << arguments;
@@ -79,6 +81,31 @@ TEST(ScenarioCommand, TheSameSeedGivesTheSameBytes) {
   EXPECT_EQ(json["scenario"], "incast");
   EXPECT_EQ(json["seeds"], nlohmann::json::array({1, 2}));
   EXPECT_GT(json["metrics"].size(), 5U);
+}
+
+// The real plugin drives the scenario, and what is set for it has its effect.
+TEST(ScenarioCommand, TheEnginePlugin) {
+  const std::string fairness = "fairness --size ci --topology leaf-spine:hosts=32,rate=100G --json";
+  const Ran one = RunScenario(fairness + " --engine plugin");
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(one.out, RunScenario(fairness + " --engine plugin").out);
+  const nlohmann::json json = nlohmann::json::parse(one.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << one.out;
+  EXPECT_EQ(json["engine"], "plugin");
+  EXPECT_EQ(json["host"], "ideal");
+  EXPECT_EQ(json["metrics"].size(), 6U);
+  const Ran typical = RunScenario(fairness + " --host typical");
+  EXPECT_EQ(typical.exit_code, 0) << typical.err;
+  EXPECT_EQ(nlohmann::json::parse(typical.out, nullptr, false)["host"], "typical");
+  EXPECT_NE(typical.out, one.out);
+  const Ran wrong = RunScenario(fairness + " --plugin /nowhere.so");
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("seed 1: arm plugin: --plugin /nowhere.so: No such file"));
+  setenv("NCCL_IB_TC", "300", 1);
+  const Ran setting = RunScenario(fairness + " --engine plugin");
+  unsetenv("NCCL_IB_TC");
+  EXPECT_EQ(setting.exit_code, 1);
+  EXPECT_THAT(setting.err, HasSubstr("NCCL_IB_TC"));
 }
 
 TEST(ScenarioCommand, WhatCannotBeWrittenFails) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 namespace sluice::perf {
 
@@ -20,13 +21,17 @@ Shape BaseShape(const Options& options, int rank) {
 }
 
 Shape ShapeFor(const Options& options, const Shape& base, size_t bytes) {
+  return SizedShape(base, !options.proto.has_value(), bytes);
+}
+
+Shape SizedShape(const Shape& base, bool choose_proto, size_t bytes) {
   Shape shape = base;
   const size_t blocks =
       shape.op == Op::kAllGather || shape.op == Op::kReduceScatter || shape.op == Op::kAllToAll
           ? static_cast<size_t>(shape.ranks)
           : 1;
   shape.block_elements = std::max<size_t>(1, bytes / kElementBytes / blocks);
-  if (!options.proto.has_value() && !shape.registered) {
+  if (choose_proto && !shape.registered) {
     shape.proto = ChooseProto(shape, bytes);
     shape = Supported(shape);
   }
@@ -38,6 +43,17 @@ size_t NextSize(const Options& options, size_t bytes) {
   const double next = static_cast<double>(bytes) * options.factor;
   if (next > static_cast<double>(options.max_bytes)) return options.max_bytes + 1;  // may not fit a size_t
   return std::max(static_cast<size_t>(next), bytes + 1);
+}
+
+size_t PathsOf(const Shape& shape) {
+  size_t paths = 0;
+  Shape of_rank = shape;
+  for (of_rank.rank = 0; of_rank.rank < shape.ranks; ++of_rank.rank) {
+    std::set<int> peers;
+    for (const Edge& edge : ConnectionsOf(of_rank).send) peers.insert(edge.peer);
+    paths += peers.size();
+  }
+  return paths;
 }
 
 namespace {

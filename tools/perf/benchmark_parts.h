@@ -20,8 +20,12 @@ namespace sluice::perf {
 Shape BaseShape(const Options& options, int rank);
 // With a size, and the protocol that goes with it.
 Shape ShapeFor(const Options& options, const Shape& base, size_t bytes);
+Shape SizedShape(const Shape& base, bool choose_proto, size_t bytes);
 // The size of the row after that of `bytes`.
 size_t NextSize(const Options& options, size_t bytes);
+
+// Directed pairs of ranks that the connections of a shape join.
+size_t PathsOf(const Shape& shape);
 
 // The devices of a plugin that a rank uses: channel c uses device first + c modulo count.
 struct DeviceChoice {

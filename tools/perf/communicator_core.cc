@@ -227,13 +227,24 @@ std::shared_ptr<const Plan> CommunicatorCore::MakePlan(const Shape& shape) const
   return plan;
 }
 
-Operation CommunicatorCore::MakeOperation(const Shape& shape, std::byte* input, std::byte* output) {
-  const Shape* last = plan_ == nullptr ? nullptr : &plan_->schedule.shape;
-  if (last == nullptr || last->block_elements != shape.block_elements || last->proto != shape.proto ||
-      last->registered != shape.registered || last->root != shape.root) {
-    plan_ = MakePlan(shape);
+std::shared_ptr<const Plan> CommunicatorCore::PlanFor(const Shape& shape) {
+  constexpr size_t kKept = 8;
+  for (const std::shared_ptr<const Plan>& plan : plans_) {
+    const Shape& kept = plan->schedule.shape;
+    if (kept.op == shape.op && kept.block_elements == shape.block_elements && kept.proto == shape.proto &&
+        kept.registered == shape.registered && kept.root == shape.root)
+      return plan;
   }
-  return {.id = ++launched_, .plan = plan_, .input = input, .output = output, .launched_ns = clock_->NowNs()};
+  if (plans_.size() == kKept) plans_.erase(plans_.begin());
+  return plans_.emplace_back(MakePlan(shape));
+}
+
+Operation CommunicatorCore::MakeOperation(const Shape& shape, std::byte* input, std::byte* output) {
+  return {.id = ++launched_,
+          .plan = PlanFor(shape),
+          .input = input,
+          .output = output,
+          .launched_ns = clock_->NowNs()};
 }
 
 Status CommunicatorCore::CloseAll() {

@@ -71,6 +71,7 @@ class CommunicatorCore {
   Status AnnounceConnecting();
   Status RegisterBuffers(Connection& connection, bool send);
   std::shared_ptr<const Plan> MakePlan(const Shape& shape) const;
+  std::shared_ptr<const Plan> PlanFor(const Shape& shape);
 
   const CommunicatorConfig config_;
   NetPlugin* plugin_;
@@ -85,7 +86,7 @@ class CommunicatorCore {
   GpuEngine gpu_;
   std::unique_ptr<ProgressEngine> progress_;
   uint64_t launched_ = 0;
-  std::shared_ptr<const Plan> plan_;  // of the last shape
+  std::vector<std::shared_ptr<const Plan>> plans_;  // of the last shapes, oldest first
 };
 
 }  // namespace sluice::perf

@@ -81,6 +81,9 @@ struct Connection {
       0};                     // receiving into user memory: the last operation whose buffers may be written
   int64_t gpu_step = 0;       // GPU thread only
   int64_t progress_step = 0;  // progress thread only
+  // Receiving, GPU thread only: payload that the GPU has taken, and when it last finished a strand.
+  uint64_t taken_bytes = 0;
+  int64_t taken_all_ns = 0;
 
   Handle handle{};         // sending: where to connect to
   void* listen = nullptr;  // receiving: until accepted

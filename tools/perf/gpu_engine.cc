@@ -88,7 +88,8 @@ bool GpuEngine::AdvanceAll() {
 void GpuEngine::End() {
   const int64_t now_ns = clock_->NowNs();
   const Operation& op = queue_.front();
-  durations_.push_back(static_cast<double>(now_ns - std::max(op.launched_ns, last_end_ns_)));
+  last_begin_ns_ = std::max(op.launched_ns, last_end_ns_);
+  durations_.push_back(static_cast<double>(now_ns - last_begin_ns_));
   last_end_ns_ = now_ns;
   finished_ = op.id;
   queue_.pop_front();
@@ -139,7 +140,10 @@ GpuEngine::StrandRun GpuEngine::Start(const Operation& op, size_t index) {
 }
 
 void GpuEngine::Finish(StrandRun& run) {
-  for (Lane& lane : run.receive) lane.connection->gpu_step = lane.step;
+  for (Lane& lane : run.receive) {
+    lane.connection->gpu_step = lane.step;
+    lane.connection->taken_all_ns = clock_->NowNs();
+  }
   for (Lane& lane : run.send) lane.connection->gpu_step = lane.step;
 }
 
@@ -268,6 +272,7 @@ void GpuEngine::Post(const Operation& op, StrandRun& run, const Slice& slice) {
     for (Lane& lane : run.receive) {
       lane.lines = 0;
       lane.step += schedule.slice_steps;
+      lane.connection->taken_bytes += slice.bytes;
       lane.connection->head.store(lane.step, std::memory_order_release);
     }
   }

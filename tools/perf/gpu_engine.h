@@ -42,6 +42,8 @@ class GpuEngine {
   // Nanoseconds of running time of every operation, oldest first.
   const std::vector<double>& durations() const { return durations_; }
   int64_t last_end_ns() const { return last_end_ns_; }
+  // When the operation that ended last began: its launch, or the end of the one before.
+  int64_t last_begin_ns() const { return last_begin_ns_; }
   // The operation under way polls memory that the network writes.
   bool polls_memory() const;
   // What the operation under way waits for; empty: there is none.
@@ -85,6 +87,7 @@ class GpuEngine {
   std::vector<StrandRun> running_;
   uint64_t finished_ = 0;
   std::vector<double> durations_;
+  int64_t last_begin_ns_ = 0;
   int64_t last_end_ns_ = 0;
 };
 

@@ -123,27 +123,45 @@ void AddOptions(CLI::App* app, Options* o) {
   app->add_option("--traffic-class", o->traffic_class,
                   "traffic class of the communicator, as in ncclConfig_t; -1: none")
       ->capture_default_str();
+  CLI::Option* workload = app->add_option(
+      "--workload", o->workload,
+      "virtual time: run the jobs that this JSON file describes and print what each call took as JSON");
+  for (const char* other :
+       {"--op", "--algo", "--proto", "-b", "-e", "-f", "-i", "-n", "-w", "-c", "--channels", "--ranks",
+        "--multi-comm", "--root", "--ranks-per-host", "--json", "--register", "--traffic-class"})
+    workload->excludes(other);
   app->add_option("--timeout", o->timeout_s, "seconds after which the whole run fails")
       ->capture_default_str();
 }
 
-Status Validate(Options* o) {
-  SLUICE_RETURN_IF_ERROR(Pick<Op>("--op", o->op_name,
-                                  {{"all_reduce", Op::kAllReduce},
-                                   {"all_gather", Op::kAllGather},
-                                   {"reduce_scatter", Op::kReduceScatter},
-                                   {"broadcast", Op::kBroadcast},
-                                   {"reduce", Op::kReduce},
-                                   {"all_to_all", Op::kAllToAll},
-                                   {"alltoall", Op::kAllToAll},
-                                   {"sendrecv", Op::kSendRecv}},
-                                  &o->op));
-  SLUICE_RETURN_IF_ERROR(
-      Pick<Algo>("--algo", o->algo_name, {{"ring", Algo::kRing}, {"tree", Algo::kTree}}, &o->algo));
-  SLUICE_RETURN_IF_ERROR(Pick<std::optional<Proto>>(
-      "--proto", o->proto_name,
+Status ParseOp(const std::string& option, const std::string& name, Op* op) {
+  return Pick<Op>(option, name,
+                  {{"all_reduce", Op::kAllReduce},
+                   {"all_gather", Op::kAllGather},
+                   {"reduce_scatter", Op::kReduceScatter},
+                   {"broadcast", Op::kBroadcast},
+                   {"reduce", Op::kReduce},
+                   {"all_to_all", Op::kAllToAll},
+                   {"alltoall", Op::kAllToAll},
+                   {"sendrecv", Op::kSendRecv}},
+                  op);
+}
+
+Status ParseAlgo(const std::string& option, const std::string& name, Algo* algo) {
+  return Pick<Algo>(option, name, {{"ring", Algo::kRing}, {"tree", Algo::kTree}}, algo);
+}
+
+Status ParseProto(const std::string& option, const std::string& name, std::optional<Proto>* proto) {
+  return Pick<std::optional<Proto>>(
+      option, name,
       {{"simple", Proto::kSimple}, {"ll", Proto::kLl}, {"ll128", Proto::kLl128}, {"auto", std::nullopt}},
-      &o->proto));
+      proto);
+}
+
+Status Validate(Options* o) {
+  SLUICE_RETURN_IF_ERROR(ParseOp("--op", o->op_name, &o->op));
+  SLUICE_RETURN_IF_ERROR(ParseAlgo("--algo", o->algo_name, &o->algo));
+  SLUICE_RETURN_IF_ERROR(ParseProto("--proto", o->proto_name, &o->proto));
   SLUICE_RETURN_IF_ERROR(Pick<FabricKind>("--fabric", o->fabric_name,
                                           {{"auto", FabricKind::kAuto},
                                            {"soft", FabricKind::kSoft},
@@ -203,6 +221,9 @@ Status Validate(Options* o) {
       return InvalidArgument("--seed " + o->seed_text + ": not a number; use 0 to 18446744073709551615");
     }
     o->has_seed = true;
+  }
+  if (!is_virtual && !o->workload.empty()) {
+    return InvalidArgument("--workload " + o->workload + ": only virtual time runs it; use --fabric virtual");
   }
   if (!is_virtual && (o->has_seed || o->host_preset != "ideal")) {
     return InvalidArgument("--host and --seed are for simulated hosts; use them with --fabric virtual");

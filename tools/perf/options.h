@@ -45,6 +45,7 @@ struct Options {
   int device = -1;    // -1: all, channel by channel
   int merge = 0;      // merge that many devices into one; 0: none
   int traffic_class = -1;
+  std::string workload;  // a file; empty: one operation, size by size
   double timeout_s = 600;
 
   // Set by Validate.
@@ -65,6 +66,10 @@ struct Options {
 void AddOptions(CLI::App* app, Options* options);
 // Checks what the parser cannot; the message names option, value and range.
 Status Validate(Options* options);
+// One of the names that the option takes; a failure lists them.
+Status ParseOp(const std::string& option, const std::string& name, Op* op);
+Status ParseAlgo(const std::string& option, const std::string& name, Algo* algo);
+Status ParseProto(const std::string& option, const std::string& name, std::optional<Proto>* proto);
 
 // "8", "64K", "1M", "2G", also with a "B" or "iB" at the end.
 Result<size_t> ParseBytes(const std::string& text);

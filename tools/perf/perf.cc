@@ -11,6 +11,7 @@
 #include "tools/perf/launcher.h"
 #include "tools/perf/rank.h"
 #include "tools/perf/virtual_benchmark.h"
+#include "tools/perf/virtual_workload.h"
 
 namespace sluice::perf {
 namespace {
@@ -69,7 +70,8 @@ int Run(Options options, const std::vector<std::string>& arguments) {
     return Complain(InvalidArgument("--root " + std::to_string(options.root) + ": out of range; use 0 to " +
                                     std::to_string(world - 1)));
   }
-  if (is_virtual) RunVirtual(options, arguments);
+  if (!options.workload.empty()) return RunVirtualWorkload(options, arguments);
+  if (is_virtual) RunVirtualBenchmark(options, arguments);
   if (LaunchedAsRank()) return RunRank(options, place);
   if (Status status = ReserveDescriptors(options); !status.ok()) {
     Complain(status);

@@ -49,12 +49,23 @@ bool Reduces(Op op) {
   return op == Op::kAllReduce || op == Op::kReduceScatter || op == Op::kReduce;
 }
 
+namespace {
+
+size_t TransfersOf(const Shape& shape, int Transfer::*end) {
+  return static_cast<size_t>(std::count_if(shape.transfers->begin(), shape.transfers->end(),
+                                           [&](const Transfer& t) { return t.*end == shape.rank; }));
+}
+
+}  // namespace
+
 size_t InputElements(const Shape& shape) {
+  if (shape.transfers != nullptr) return shape.block_elements * TransfersOf(shape, &Transfer::from);
   const bool blocks = shape.op == Op::kReduceScatter || shape.op == Op::kAllToAll;
   return shape.block_elements * (blocks ? static_cast<size_t>(shape.ranks) : 1);
 }
 
 size_t OutputElements(const Shape& shape) {
+  if (shape.transfers != nullptr) return shape.block_elements * TransfersOf(shape, &Transfer::to);
   const bool blocks = shape.op == Op::kAllGather || shape.op == Op::kAllToAll;
   return shape.block_elements * (blocks ? static_cast<size_t>(shape.ranks) : 1);
 }
@@ -186,6 +197,17 @@ Schedule BuildSchedule(const Shape& shape) {
 Edges ConnectionsOf(const Shape& shape) {
   Edges edges;
   const int n = shape.ranks;
+  if (shape.transfers != nullptr) {
+    for (const PlacedTransfer& t : PlaceTransfers(shape)) {
+      if (t.transfer.to == shape.rank) edges.receive.push_back({t.transfer.from, t.channel});
+      if (t.transfer.from == shape.rank) edges.send.push_back({t.transfer.to, t.channel});
+    }
+    for (std::vector<Edge>* list : {&edges.receive, &edges.send}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+    return edges;
+  }
   for (int channel = 0; channel < shape.channels; ++channel) {
     auto receive = [&](int peer) { edges.receive.push_back({peer, channel}); };
     auto send = [&](int peer) { edges.send.push_back({peer, channel}); };

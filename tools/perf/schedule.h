@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,13 @@ inline constexpr size_t kBufferBytes[kProtocols] = {524288, 4915200, 4194304};
 inline constexpr size_t kPointToPointChunkBytes = 128 << 10;
 inline constexpr size_t kMaxNetBytes = size_t{1} << 30;  // one message of a registered buffer
 
+// One send and its receive, for a sendrecv that is no ring: from rank to rank.
+struct Transfer {
+  int from = 0;
+  int to = 0;
+};
+using Transfers = std::shared_ptr<const std::vector<Transfer>>;
+
 // One call. block_elements: elements per rank for all_gather, reduce_scatter and all_to_all, else all
 // elements.
 struct Shape {
@@ -49,6 +57,10 @@ struct Shape {
   int root = 0;
   size_t block_elements = 0;
   bool registered = false;  // the network reads and writes the user's buffers
+  // sendrecv only: all of them in one group, of block_elements each. Null: every rank to the next one. A
+  // rank's input has a block for each transfer that it sends, its output one for each that it receives, in
+  // this order.
+  Transfers transfers{};
 };
 
 // all_to_all and sendrecv: connections of their own, whose Simple buffers are shared per channel.

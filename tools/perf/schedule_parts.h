@@ -41,6 +41,14 @@ void AppendChunk(const Schedule& schedule, Strand& strand, const Slice& chunk);
 // A strand that copies the input to the output: what is left of an operation on one rank.
 Strand LocalCopy(size_t source_offset, size_t target_offset, size_t bytes);
 
+// Where a transfer goes: kMaxBatch pairs of a rank at a time on a channel, as many channels as there are.
+struct PlacedTransfer {
+  Transfer transfer;
+  int channel = 0;
+  int batch = 0;
+};
+std::vector<PlacedTransfer> PlaceTransfers(const Shape& shape);
+
 void BuildRingAllReduce(Schedule& schedule);
 void BuildTreeAllReduce(Schedule& schedule);
 void BuildRingAllGather(Schedule& schedule);

@@ -20,7 +20,38 @@ void AppendPart(Schedule& schedule, Strand strand, bool send, size_t base, size_
   schedule.strands.push_back(std::move(strand));
 }
 
+void BuildTransfers(Schedule& schedule, size_t chunk) {
+  const Shape& shape = schedule.shape;
+  const size_t bytes = shape.block_elements * kElementBytes;
+  size_t sent = 0;
+  size_t received = 0;
+  for (const PlacedTransfer& t : PlaceTransfers(shape)) {
+    if (t.transfer.to == shape.rank) {
+      Strand strand{.channel = t.channel, .batch = t.batch, .receive_from = {t.transfer.from}};
+      AppendPart(schedule, std::move(strand), false, bytes * received++, 0, bytes, chunk);
+    }
+    if (t.transfer.from == shape.rank) {
+      Strand strand{.channel = t.channel, .batch = t.batch, .send_to = {t.transfer.to}};
+      AppendPart(schedule, std::move(strand), true, bytes * sent++, 0, bytes, chunk);
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<PlacedTransfer> PlaceTransfers(const Shape& shape) {
+  std::vector<int> sent(static_cast<size_t>(shape.ranks));
+  std::vector<int> received(sent.size());
+  std::vector<PlacedTransfer> placed;
+  for (const Transfer& transfer : *shape.transfers) {
+    int& out = sent[static_cast<size_t>(transfer.from)];
+    int& in = received[static_cast<size_t>(transfer.to)];
+    const int index = std::max(out, in);  // both ends must find the same
+    out = in = index + 1;
+    placed.push_back({transfer, index / kMaxBatch % shape.channels, index / (kMaxBatch * shape.channels)});
+  }
+  return placed;
+}
 
 // all_to_all: in round k a rank sends to the rank k places behind it and receives from the one k places
 // before it. sendrecv: round 1 only, over the network even where that is the rank itself. A pair's bytes are
@@ -41,6 +72,8 @@ void BuildPointToPoint(Schedule& schedule) {
   }
   if (ll) chunk /= 2;
   if (shape.registered) chunk = kMaxNetBytes;
+
+  if (shape.transfers != nullptr) return BuildTransfers(schedule, chunk);
 
   const auto channels = static_cast<size_t>(shape.channels);
   const size_t parts = std::clamp<size_t>(CeilDiv(bytes, kPointToPointChunkBytes / 2), 1, channels);

@@ -1,6 +1,7 @@
 #include "tools/perf/verify.h"
 
 #include <cstring>
+#include <vector>
 
 namespace sluice::perf {
 namespace {
@@ -71,6 +72,24 @@ void Poison(const Shape& shape, float* output) {
   std::memset(output, 0xff, OutputElements(shape) * sizeof(float));  // a NaN
 }
 
+namespace {
+
+// A rank sends its k-th transfer from the k-th block of its input.
+size_t CountWrongTransfers(const Shape& shape, uint32_t round, const float* output) {
+  const size_t n = shape.block_elements;
+  std::vector<size_t> sent(static_cast<size_t>(shape.ranks));
+  size_t wrong = 0;
+  for (const Transfer& transfer : *shape.transfers) {
+    const size_t block = sent[static_cast<size_t>(transfer.from)]++;
+    if (transfer.to != shape.rank) continue;
+    wrong += CountWrongCopy(transfer.from, round, output, block * n, n);
+    output += n;
+  }
+  return wrong;
+}
+
+}  // namespace
+
 size_t CountWrong(const Shape& shape, uint32_t round, const float* output) {
   const size_t n = shape.block_elements;
   const auto me = static_cast<size_t>(shape.rank);
@@ -85,6 +104,7 @@ size_t CountWrong(const Shape& shape, uint32_t round, const float* output) {
     case Op::kBroadcast:
       return CountWrongCopy(shape.root, round, output, 0, n);
     case Op::kSendRecv:
+      if (shape.transfers != nullptr) return CountWrongTransfers(shape, round, output);
       return CountWrongCopy((shape.rank + shape.ranks - 1) % shape.ranks, round, output, 0, n);
     case Op::kAllGather:
       for (int r = 0; r < shape.ranks; ++r)

@@ -1,72 +1,18 @@
 #include "tools/perf/virtual_benchmark.h"
 
-#include <dlfcn.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <new>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "tools/perf/host_processor.h"
 #include "tools/perf/launcher.h"
 #include "tools/perf/verify.h"
 #include "tools/perf/virtual_job.h"
-#include "tools/perf/watchdog.h"
+#include "tools/perf/virtual_program.h"
 
 namespace sluice::perf {
 namespace {
-
-constexpr char kTunables[] = "GLIBC_TUNABLES";
-constexpr char kStaticTls[] = "glibc.rtld.optional_static_tls=";
-
-// Every simulated process has descriptors of its own in this one.
-void RaiseFileLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-Result<soft::VirtualFabric*> LoadFabric() {
-  const std::string path = ProgramDirectory() + "/../lib/virtual/libibverbs.so.1";
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) return SystemError(std::string("cannot load the virtual fabric: ") + dlerror());
-  auto* get = reinterpret_cast<soft::VirtualFabricGetter*>(dlsym(library, soft::kVirtualFabricSymbol));
-  if (get == nullptr) return SystemError(path + " is not the virtual fabric; build it again");
-  return get();
-}
-
-std::atomic<bool> ended_by_signal{false};
-
-// What a signal interrupts may fail: the thread that removes the files says why, and ends the process.
-void LeaveTheEndToTheSignal() {
-  while (ended_by_signal.load()) pause();
-}
-
-// Signals that end the process remove its files first. Blocks them in this thread and all that it will start.
-void EndCleanlyOnSignals(soft::VirtualFabric* fabric) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::thread([signals, fabric] {
-    int signal = 0;
-    while (sigwait(&signals, &signal) != 0) {
-    }
-    ended_by_signal.store(true);
-    fabric->RemoveFiles();
-    fprintf(stderr, "sluice perf: ended by signal %d (%s)\n", signal, strsignal(signal));
-    _exit(128 + signal);
-  }).detach();
-}
 
 // Registered buffers stay apart: what arrives in the output would overwrite what is still to be read from the
 // input.
@@ -75,19 +21,19 @@ bool HappensInPlace(const Shape& shape) {
          (shape.op == Op::kAllReduce || shape.op == Op::kBroadcast || shape.op == Op::kReduce);
 }
 
-class VirtualBenchmark {
+class VirtualBenchmark final : public VirtualProgram {
  public:
   VirtualBenchmark(const Options& options, soft::VirtualFabric* fabric, JobState* state)
       : options_(options),
         fabric_(fabric),
         state_(state),
         table_(stdout),
-        in_place_(HappensInPlace(BaseShape(options, 0))) {}
+        base_(BaseShape(options, 0)),
+        in_place_(HappensInPlace(base_)),
+        job_(options, fabric, state) {}
 
-  Status Run() {
-    Result<std::unique_ptr<VirtualJob>> opened = VirtualJob::Open(options_, fabric_, state_);
-    if (!opened.ok()) return opened.status();
-    job_ = std::move(*opened);
+  Status Run() override {
+    SLUICE_RETURN_IF_ERROR(Open());
     SLUICE_RETURN_IF_ERROR(MakeBuffers());
     PrintHeader();
     for (size_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes = NextSize(options_, bytes)) {
@@ -95,18 +41,14 @@ class VirtualBenchmark {
     }
     if (!options_.json) table_.Footer();
     PrintFabric();
-    return job_->Close();
+    return job_.Close();
   }
 
-  uint64_t wrong() const { return wrong_; }
-  void PrintStuck() const {
-    if (job_ == nullptr) return;
-    constexpr size_t kMaxLines = 40;
-    const std::vector<std::string>& lines = job_->machine().stuck();
-    for (size_t i = 0; i < std::min(lines.size(), kMaxLines); ++i)
-      fprintf(stderr, "#   %s\n", lines[i].c_str());
-    if (lines.size() > kMaxLines) fprintf(stderr, "#   and %zu more\n", lines.size() - kMaxLines);
+  uint64_t wrong() const override { return wrong_; }
+  VirtualDescriptors descriptors() const override {
+    return {Index(options_.ranks), PathsOf(base_) * Index(options_.communicators)};
   }
+  std::vector<std::string> stuck() const override { return job_.machine().stuck(); }
 
  private:
   struct Buffers {
@@ -115,22 +57,39 @@ class VirtualBenchmark {
     std::byte* output() const { return separate_output.size() != 0 ? separate_output.data() : input.data(); }
   };
 
+  static size_t Index(int number) { return static_cast<size_t>(number); }
   Buffers& BuffersOf(int communicator, int rank) {
     return buffers_[static_cast<size_t>(communicator * options_.ranks + rank)];
   }
 
+  Status Open() {
+    Result<std::vector<uint32_t>> places =
+        PlaceOnHosts(options_.ranks, fabric_->host_count(), options_.ranks_per_host);
+    if (!places.ok()) return places.status();
+    CommunicatorSpec spec{.processes = {}, .shape = base_, .traffic_class = options_.traffic_class};
+    for (size_t r = 0; r < places->size(); ++r) {
+      Result<size_t> process = job_.AddProcess((*places)[r], "rank " + std::to_string(r));
+      if (!process.ok()) return process.status();
+      spec.processes.push_back(*process);
+    }
+    for (int i = 0; i < options_.communicators; ++i) {
+      if (Result<size_t> opened = job_.OpenCommunicator(spec); !opened.ok()) return opened.status();
+    }
+    return Status::Ok();
+  }
+
   Status MakeBuffers() {
-    const Shape largest = ShapeFor(options_, job_->base(), options_.max_bytes);
+    const Shape largest = ShapeFor(options_, base_, options_.max_bytes);
     for (int m = 0; m < options_.communicators; ++m) {
       for (int r = 0; r < options_.ranks; ++r) {
         Buffers& b = buffers_.emplace_back();
         b.input = PageBuffer(InputElements(largest) * kElementBytes);
         if (!in_place_) b.separate_output = PageBuffer(OutputElements(largest) * kElementBytes);
-        job_->DeclareData(r, b.input);
-        job_->DeclareData(r, b.separate_output);
+        job_.DeclareData(Index(m), r, b.input);
+        job_.DeclareData(Index(m), r, b.separate_output);
         if (!options_.registered) continue;
-        SLUICE_RETURN_IF_ERROR(job_->Register(m, r, b.input));
-        if (!in_place_) SLUICE_RETURN_IF_ERROR(job_->Register(m, r, b.separate_output));
+        SLUICE_RETURN_IF_ERROR(job_.Register(Index(m), r, b.input));
+        if (!in_place_) SLUICE_RETURN_IF_ERROR(job_.Register(Index(m), r, b.separate_output));
       }
     }
     return Status::Ok();
@@ -147,11 +106,11 @@ class VirtualBenchmark {
       for (int m = 0; m < options_.communicators; ++m) {
         for (int r = 0; r < options_.ranks; ++r) {
           const Buffers& b = BuffersOf(m, r);
-          job_->Launch(m, r, OfRank(shape, r), b.input.data(), b.output());
+          job_.Launch(Index(m), r, OfRank(shape, r), b.input.data(), b.output());
         }
       }
     }
-    return job_->machine().Run();
+    return job_.machine().Run();
   }
 
   void FillAll(const Shape& shape) {
@@ -164,13 +123,13 @@ class VirtualBenchmark {
   }
 
   Status RunSize(size_t bytes) {
-    const Shape shape = ShapeFor(options_, job_->base(), bytes);
+    const Shape shape = ShapeFor(options_, base_, bytes);
     state_->SetActivity("running " + std::string(Name(shape.op)) + " of " + std::to_string(bytes) + " bytes");
     FillAll(shape);
     SLUICE_RETURN_IF_ERROR(RunAll(shape, options_.warmup));
     std::vector<size_t> before;
     for (int m = 0; m < options_.communicators; ++m)
-      before.push_back(job_->core(m, 0).gpu().durations().size());
+      before.push_back(job_.core(Index(m), 0).gpu().durations().size());
     const int64_t start_ns = fabric_->Now() / soft::kPicosPerNs;
     SLUICE_RETURN_IF_ERROR(RunAll(shape, options_.iterations));
     std::vector<Outcome> outcomes(static_cast<size_t>(options_.ranks));
@@ -178,7 +137,7 @@ class VirtualBenchmark {
       std::vector<double> durations;
       int64_t end_ns = start_ns;
       for (int m = 0; m < options_.communicators; ++m) {
-        const GpuEngine& gpu = job_->core(m, r).gpu();
+        const GpuEngine& gpu = job_.core(Index(m), r).gpu();
         durations.insert(durations.end(),
                          gpu.durations().begin() + static_cast<ptrdiff_t>(before[static_cast<size_t>(m)]),
                          gpu.durations().end());
@@ -225,8 +184,8 @@ class VirtualBenchmark {
   }
 
   void PrintHeader() {
-    const std::string what = DescribeRun(options_, job_->base(), job_->plugin(), job_->devices(),
-                                         job_->max_recvs(), "virtual fabric");
+    const std::string what =
+        DescribeRun(options_, base_, job_.plugin(), job_.devices(), job_.max_recvs(0), "virtual fabric");
     if (options_.json) {
       fprintf(stderr, "# %s\n", what.c_str());
     } else {
@@ -265,93 +224,21 @@ class VirtualBenchmark {
   soft::VirtualFabric* fabric_;
   JobState* state_;
   Table table_;
+  const Shape base_;  // of rank 0
   const bool in_place_;
   const int64_t started_ns_ = WallClock::Get().NowNs();
-  std::unique_ptr<VirtualJob> job_;
+  VirtualJob job_;
   std::vector<Buffers> buffers_;
   uint32_t round_ = 0;
   uint64_t wrong_ = 0;
 };
 
-// Many copies of a plugin that wants thread-local memory in the block that is laid out at the start of a
-// program need a larger block, which the loader makes when told so by the environment.
-void StartAgainWithMoreStaticTls(const Status& failure, int ranks,
-                                 const std::vector<std::string>& arguments) {
-  if (failure.message().find("static TLS") == std::string::npos) return;
-  const char* old = getenv(kTunables);
-  std::string value = old == nullptr ? "" : old;
-  if (value.find(kStaticTls) != std::string::npos) return;
-  value += (value.empty() ? "" : ":") + std::string(kStaticTls) + std::to_string(4096 + 4096 * ranks);
-  setenv(kTunables, value.c_str(), 1);
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  sigset_t none;
-  sigemptyset(&none);
-  pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  execv(ProgramPath().c_str(), argv.data());
-}
-
-void PrintFailure(const JobState& state) {
-  const std::string rank = state.origin() >= 0 ? "rank " + std::to_string(state.origin()) + ": " : "";
-  fprintf(stderr, "sluice perf: %s%s\n", rank.c_str(), state.cause().c_str());
-}
-
 }  // namespace
 
-void RunVirtual(const Options& options, const std::vector<std::string>& arguments) {
-  RaiseFileLimit();
-  const Result<soft::VirtualFabric*> loaded = LoadFabric();
-  if (!loaded.ok()) {
-    fprintf(stderr, "sluice perf: %s\n", loaded.status().message().c_str());
-    _exit(2);
-  }
-  soft::VirtualFabric* fabric = *loaded;
-  EndCleanlyOnSignals(fabric);
-  const HostPreset& preset = *FindHostPreset(options.host_preset.c_str());
-  const auto end_early = [&](int code, const std::string& why) {
-    LeaveTheEndToTheSignal();
-    fprintf(stderr, "sluice perf: %s\n", why.c_str());
-    fabric->RemoveFiles();
-    fflush(stdout);
-    _exit(code);
-  };
-  if (const char* error = fabric->Create(options.topology.c_str(), options.has_seed ? &options.seed : nullptr,
-                                         preset.completion)) {
-    end_early(2, std::string("--topology: ") + error);
-  }
-  JobState state;
-  VirtualBenchmark benchmark(options, fabric, &state);
-  int code = 0;
-  try {
-    Watchdog watchdog(&state, -1, std::chrono::duration<double>(options.timeout_s), [&] {
-      PrintFailure(state);
-      fabric->RemoveFiles();
-    });
-    if (const Status status = benchmark.Run(); !status.ok()) {
-      LeaveTheEndToTheSignal();
-      state.Abort(status.message(), -1);
-      fabric->RemoveFiles();
-      StartAgainWithMoreStaticTls(status, options.ranks, arguments);
-      PrintFailure(state);
-      benchmark.PrintStuck();
-      code = 1;
-    }
-  } catch (const std::bad_alloc&) {
-    end_early(1, "out of memory; use fewer ranks or a smaller -e, or raise the limit (ulimit -v)");
-  }
-  LeaveTheEndToTheSignal();
-  if (code == 0 && benchmark.wrong() != 0) {
-    fprintf(stderr, "sluice perf: %llu wrong values\n", static_cast<unsigned long long>(benchmark.wrong()));
-    code = 1;
-  }
-  fabric->RemoveFiles();
-  fflush(nullptr);
-  if (ferror(stdout) != 0) {
-    fprintf(stderr, "sluice perf: cannot write the results to standard output; free space where they go\n");
-    if (code == 0) code = 1;
-  }
-  _exit(code);
+void RunVirtualBenchmark(const Options& options, const std::vector<std::string>& arguments) {
+  RunVirtualProgram(options, {}, arguments, [&](soft::VirtualFabric* fabric, JobState* state) {
+    return std::make_unique<VirtualBenchmark>(options, fabric, state);
+  });
 }
 
 }  // namespace sluice::perf

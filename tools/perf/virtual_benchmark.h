@@ -10,6 +10,6 @@ namespace sluice::perf {
 
 // Runs the whole benchmark and ends the process: plugins may have threads that still run. `arguments` are
 // those of the program, in case that it must start again with other loader settings.
-[[noreturn]] void RunVirtual(const Options& options, const std::vector<std::string>& arguments);
+[[noreturn]] void RunVirtualBenchmark(const Options& options, const std::vector<std::string>& arguments);
 
 }  // namespace sluice::perf

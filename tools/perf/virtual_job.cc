@@ -3,8 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <climits>
 
-#include "tools/perf/launcher.h"
+#include "tools/perf/descriptors.h"
 
 namespace sluice::perf {
 namespace {
@@ -12,155 +13,164 @@ namespace {
 // What NCCL draws at random; plugins use it as a name only.
 constexpr uint64_t kFirstCommunicatorId = 0x5669727475616c00;
 
-}  // namespace
+// An edge that does not come about: attempts between two looks for a cause.
+constexpr uint32_t kTriesBetweenLooks = 4096;
 
-Result<std::unique_ptr<VirtualJob>> VirtualJob::Open(const Options& options, soft::VirtualFabric* fabric,
-                                                     JobState* state) {
-  std::unique_ptr<VirtualJob> job(new VirtualJob(options, fabric, state));
-  SLUICE_RETURN_IF_ERROR(job->AddRanks());
-  job->base_ = BaseShape(options, 0);
-  for (int i = 0; i < options.communicators; ++i) SLUICE_RETURN_IF_ERROR(job->OpenCommunicator(i));
-  return job;
-}
+}  // namespace
 
 Status VirtualJob::AtRank(int rank, Status status) {
   if (!status.ok()) state_->Abort(status.message(), rank);
   return status;
 }
 
-Status VirtualJob::AddRanks() {
-  const HostPreset& preset = *FindHostPreset(options_.host_preset.c_str());
-  Result<std::vector<uint32_t>> places =
-      PlaceOnHosts(options_.ranks, fabric_->host_count(), options_.ranks_per_host);
-  if (!places.ok()) return places.status();
-  Result<std::string> file = FindPlugin(options_.plugin);
-  if (!file.ok()) return file.status();
-  for (int r = 0; r < options_.ranks; ++r) {
-    const std::string label = "rank " + std::to_string(r);
-    state_->SetActivity("loading the plugin of " + label);
-    Rank rank;
-    if (const char* error = fabric_->AddProcess((*places)[Index(r)], &rank.process))
-      return SystemError(error);
-    fabric_->Enter(rank.process);
-    Result<PluginCopy> copy = PluginCopy::Make(*file, label);
-    if (!copy.ok()) return copy.status();
-    rank.copy = std::make_unique<PluginCopy>(std::move(*copy));
-    Result<std::unique_ptr<NetPlugin>> loaded = NetPlugin::Load(rank.copy->path(), options_.api);
-    if (!loaded.ok()) {
-      return SystemError("the plugin " + options_.plugin + ", copied for " + label + ": " +
-                         loaded.status().message());
-    }
-    rank.plugin = std::make_unique<VirtualPlugin>(std::move(*loaded), fabric_, rank.process, preset);
-    ranks_.push_back(std::move(rank));
+Result<size_t> VirtualJob::AddProcess(uint32_t host, const std::string& label) {
+  if (file_.empty()) {
+    Result<std::string> file = FindPlugin(options_.plugin);
+    if (!file.ok()) return file.status();
+    file_ = std::move(*file);
+  }
+  state_->SetActivity("loading the plugin of " + label);
+  Process process;
+  process.label = label;
+  if (const char* error = fabric_->AddProcess(host, &process.number)) return SystemError(error);
+  fabric_->Enter(process.number);
+  Result<PluginCopy> copy = PluginCopy::Make(file_, label);
+  if (!copy.ok()) return copy.status();
+  process.copy = std::make_unique<PluginCopy>(std::move(*copy));
+  Result<std::unique_ptr<NetPlugin>> loaded = NetPlugin::Load(process.copy->path(), options_.api);
+  if (!loaded.ok()) {
+    return SystemError("the plugin " + options_.plugin + ", copied for " + label + ": " +
+                       loaded.status().message());
+  }
+  process.plugin = std::make_unique<VirtualPlugin>(std::move(*loaded), fabric_, process.number,
+                                                   *FindHostPreset(options_.host_preset.c_str()));
+  processes_.push_back(std::move(process));
+  return processes_.size() - 1;
+}
+
+Status VirtualJob::Initialise(Communicator* communicator, size_t number, int traffic_class,
+                              std::vector<void*>* contexts) {
+  for (size_t r = 0; r < contexts->size(); ++r) {
+    Process& process = processes_[communicator->processes[r]];
+    const int rank = static_cast<int>(r);
+    state_->SetActivity("initialising communicator " + std::to_string(number) + " of " + process.label);
+    SLUICE_RETURN_IF_ERROR(
+        AtRank(rank, process.plugin->Init(&(*contexts)[r], kFirstCommunicatorId + number, traffic_class)));
+    if (process.devices.has_value()) continue;
+    Result<DeviceChoice> choice = ChooseDevices(options_, process.plugin.get(), [] { return std::string(); });
+    if (!choice.ok()) return AtRank(rank, choice.status());
+    process.devices = *choice;
   }
   return Status::Ok();
 }
 
-Status VirtualJob::OpenCommunicator(int number) {
-  std::vector<void*> contexts(ranks_.size());
-  for (int r = 0; r < options_.ranks; ++r) {
-    NetPlugin* plugin = ranks_[Index(r)].plugin.get();
-    state_->SetActivity("initialising communicator " + std::to_string(number) + " of rank " +
-                        std::to_string(r));
-    SLUICE_RETURN_IF_ERROR(AtRank(
-        r, plugin->Init(&contexts[Index(r)], kFirstCommunicatorId + Index(number), options_.traffic_class)));
-    if (number > 0) continue;
-    Result<DeviceChoice> choice = ChooseDevices(options_, plugin, [] { return std::string(); });
-    if (!choice.ok()) return AtRank(r, choice.status());
-    if (r == 0) devices_ = *choice;
-    choices_.push_back(*choice);
-  }
-  if (number == 0 && IsPointToPoint(options_.op)) {
-    max_recvs_ = std::min_element(choices_.begin(), choices_.end(), [](const auto& a, const auto& b) {
-                   return a.max_recvs < b.max_recvs;
-                 })->max_recvs;
+Result<size_t> VirtualJob::OpenCommunicator(const CommunicatorSpec& spec) {
+  const size_t number = communicators_.size();
+  Communicator& communicator = communicators_.emplace_back();
+  communicator.processes = spec.processes;
+  std::vector<void*> contexts(spec.processes.size());
+  SLUICE_RETURN_IF_ERROR(Initialise(&communicator, number, spec.traffic_class, &contexts));
+  if (IsPointToPoint(spec.shape.op)) {
+    communicator.max_recvs = INT_MAX;
+    for (const size_t process : spec.processes) {
+      communicator.max_recvs = std::min(communicator.max_recvs, processes_[process].devices->max_recvs);
+    }
   }
   const HostPreset& preset = *FindHostPreset(options_.host_preset.c_str());
-  Member& member = communicators_.emplace_back();
-  for (int r = 0; r < options_.ranks; ++r) {
-    const DeviceChoice& choice = choices_[Index(r)];
+  for (size_t r = 0; r < spec.processes.size(); ++r) {
+    const Process& process = processes_[spec.processes[r]];
+    const int rank = static_cast<int>(r);
     CommunicatorConfig config;
-    config.shape = BaseShape(options_, r);
-    config.net_context = contexts[Index(r)];
-    config.traffic_class = options_.traffic_class;
-    config.first_device = choice.first;
-    config.device_count = choice.count;
-    config.max_recvs = max_recvs_;
-    config.flush = choice.properties.force_flush;
-    const Rank& rank = ranks_[Index(r)];
-    member.cores.push_back(std::make_unique<CommunicatorCore>(config, rank.plugin.get(), &clock_));
-    CommunicatorCore* core = member.cores.back().get();
-    for (const PageBuffer* buffer : core->buffers()) DeclareData(r, *buffer);
-    const auto thread = static_cast<uint64_t>(number) << 32 | static_cast<uint64_t>(r);
-    member.indices.push_back(
-        machine_.Add(rank.process, r, core, HostProcessor(preset, options_.seed, thread)));
+    config.shape = spec.shape;
+    config.shape.rank = rank;
+    config.net_context = contexts[r];
+    config.traffic_class = spec.traffic_class;
+    config.first_device = process.devices->first;
+    config.device_count = process.devices->count;
+    config.max_recvs = communicator.max_recvs;
+    config.flush = process.devices->properties.force_flush;
+    communicator.cores.push_back(std::make_unique<CommunicatorCore>(config, process.plugin.get(), &clock_));
+    CommunicatorCore* core = communicator.cores.back().get();
+    for (const PageBuffer* buffer : core->buffers()) DeclareData(number, rank, *buffer);
+    const uint64_t thread = uint64_t{number} << 32 | uint64_t{r};
+    communicator.actors.push_back(
+        machine_.Add(process.number, rank, core, HostProcessor(preset, options_.seed, thread)));
   }
-  return Connect(member);
+  SLUICE_RETURN_IF_ERROR(Connect(communicator));
+  return number;
 }
 
-Status VirtualJob::Connect(Member& member) {
-  std::vector<std::string> handles(ranks_.size());
-  for (int r = 0; r < options_.ranks; ++r) {
+Status VirtualJob::Connect(Communicator& communicator) {
+  const int ranks = static_cast<int>(communicator.cores.size());
+  std::vector<std::string> handles(communicator.cores.size());
+  for (int r = 0; r < ranks; ++r) {
     state_->SetActivity("listening at rank " + std::to_string(r));
-    SLUICE_RETURN_IF_ERROR(AtRank(r, member.cores[Index(r)]->ListenAll(&handles[Index(r)])));
+    SLUICE_RETURN_IF_ERROR(AtRank(r, communicator.cores[Index(r)]->ListenAll(&handles[Index(r)])));
   }
-  for (int r = 0; r < options_.ranks; ++r) {
-    SLUICE_RETURN_IF_ERROR(AtRank(r, member.cores[Index(r)]->TakeHandles(handles)));
+  for (int r = 0; r < ranks; ++r) {
+    SLUICE_RETURN_IF_ERROR(AtRank(r, communicator.cores[Index(r)]->TakeHandles(handles)));
   }
-  for (int r = 0; r < options_.ranks; ++r) {
-    for (const auto& c : member.cores[Index(r)]->send()) {
-      if (CommunicatorCore::IsPending(*c)) SLUICE_RETURN_IF_ERROR(ConnectEdge(member, r, *c));
+  for (int r = 0; r < ranks; ++r) {
+    for (const auto& c : communicator.cores[Index(r)]->send()) {
+      if (CommunicatorCore::IsPending(*c)) SLUICE_RETURN_IF_ERROR(ConnectEdge(communicator, r, *c));
     }
   }
-  for (int r = 0; r < options_.ranks; ++r) {
-    SLUICE_RETURN_IF_ERROR(AtRank(r, member.cores[Index(r)]->ShareConnections()));
+  for (int r = 0; r < ranks; ++r) {
+    SLUICE_RETURN_IF_ERROR(AtRank(r, communicator.cores[Index(r)]->ShareConnections()));
   }
   return Status::Ok();
 }
 
-Status VirtualJob::ConnectEdge(Member& member, int sender, Connection& sending) {
+Status VirtualJob::ConnectEdge(Communicator& communicator, int sender, Connection& sending) {
   const int receiver = sending.edge.peer;
   state_->SetActivity("connecting rank " + std::to_string(sender) + " to rank " + std::to_string(receiver) +
                       ", channel " + std::to_string(sending.edge.channel));
-  const Connections& candidates = member.cores[Index(receiver)]->receive();
+  const Connections& candidates = communicator.cores[Index(receiver)]->receive();
   const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const auto& c) {
     return c->edge == Edge{sender, sending.edge.channel};
   });
   if (found == candidates.end())
     return InternalError("no end for a connection of rank " + std::to_string(sender));
   Connection& receiving = **found;
-  while (CommunicatorCore::IsPending(sending) || CommunicatorCore::IsPending(receiving)) {
+  for (uint32_t tries = 0; CommunicatorCore::IsPending(sending) || CommunicatorCore::IsPending(receiving);
+       ++tries) {
     if (state_->aborted()) return state_->status();
+    if (tries % kTriesBetweenLooks == kTriesBetweenLooks - 1) {
+      SLUICE_RETURN_IF_ERROR(AtRank(sender, CheckDescriptorsLeft()));
+    }
     if (CommunicatorCore::IsPending(sending)) {
-      SLUICE_RETURN_IF_ERROR(AtRank(sender, member.cores[Index(sender)]->TryConnect(sending)));
+      SLUICE_RETURN_IF_ERROR(AtRank(sender, communicator.cores[Index(sender)]->TryConnect(sending)));
     }
     if (CommunicatorCore::IsPending(receiving)) {
-      SLUICE_RETURN_IF_ERROR(AtRank(receiver, member.cores[Index(receiver)]->TryAccept(receiving)));
+      SLUICE_RETURN_IF_ERROR(AtRank(receiver, communicator.cores[Index(receiver)]->TryAccept(receiving)));
     }
     sched_yield();  // to threads of the plugins
   }
   return Status::Ok();
 }
 
-void VirtualJob::DeclareData(int rank, const PageBuffer& buffer) {
-  if (buffer.size() != 0) fabric_->DeclareData(ranks_[Index(rank)].process, buffer.data(), buffer.size());
+void VirtualJob::DeclareData(size_t communicator, int rank, const PageBuffer& buffer) {
+  if (buffer.size() == 0) return;
+  const size_t process = communicators_[communicator].processes[Index(rank)];
+  fabric_->DeclareData(processes_[process].number, buffer.data(), buffer.size());
 }
 
-Status VirtualJob::Register(int communicator, int rank, const PageBuffer& buffer) {
+Status VirtualJob::Register(size_t communicator, int rank, const PageBuffer& buffer) {
   return AtRank(rank, core(communicator, rank).Register(buffer.data(), buffer.size()));
 }
 
-void VirtualJob::Launch(int communicator, int rank, const Shape& shape, std::byte* input, std::byte* output) {
-  machine_.Launch(communicators_[Index(communicator)].indices[Index(rank)], shape, input, output);
+void VirtualJob::Launch(size_t communicator, int rank, const Shape& shape, std::byte* input,
+                        std::byte* output) {
+  machine_.Launch(actor(communicator, rank), shape, input, output);
 }
 
 Status VirtualJob::Close() {
-  for (Member& member : communicators_) {
-    for (int r = 0; r < options_.ranks; ++r) {
+  for (Communicator& communicator : communicators_) {
+    for (int r = 0; r < static_cast<int>(communicator.cores.size()); ++r) {
       state_->SetActivity("closing the connections of rank " + std::to_string(r));
-      SLUICE_RETURN_IF_ERROR(AtRank(r, member.cores[Index(r)]->CloseAll()));
-      void* context = member.cores[Index(r)]->config().net_context;
-      SLUICE_RETURN_IF_ERROR(AtRank(r, ranks_[Index(r)].plugin->Finalize(context)));
+      CommunicatorCore& core = *communicator.cores[Index(r)];
+      SLUICE_RETURN_IF_ERROR(AtRank(r, core.CloseAll()));
+      SLUICE_RETURN_IF_ERROR(AtRank(r, PluginOf(communicator, r)->Finalize(core.config().net_context)));
     }
   }
   return Status::Ok();

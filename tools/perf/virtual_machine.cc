@@ -51,9 +51,11 @@ void VirtualMachine::Wake(size_t index, Picos at) {
 Status VirtualMachine::Run() {
   last_move_ = fabric_->Now();
   std::array<soft::Touch, 64> touches;
-  while (open_ != 0) {
+  stopped_ = false;
+  while (!stopped_ && (open_ != 0 || !calls_.empty())) {
     if (job_->aborted()) return job_->status();
-    const Picos next = wakes_.begin()->first;
+    const Picos next = std::min(wakes_.empty() ? kNever : wakes_.begin()->first,
+                                calls_.empty() ? kNever : calls_.begin()->first);
     const bool reached = fabric_->Run(next, kEventsPerLook);
     for (size_t n; (n = fabric_->TakeTouched(touches.data(), touches.size())) != 0;) {
       for (size_t i = 0; i < n; ++i) Touched(touches[i]);
@@ -63,13 +65,17 @@ Status VirtualMachine::Run() {
       fabric_->RefreshCounters();
       next_refresh_ = next + kCounterRefresh;
     }
-    while (!wakes_.empty() && wakes_.begin()->first <= next) {
+    while (!stopped_ && !calls_.empty() && calls_.begin()->first <= next) {
+      const auto call = calls_.extract(calls_.begin());
+      last_move_ = std::max(last_move_, next);
+      call.mapped()();
+    }
+    while (!stopped_ && !wakes_.empty() && wakes_.begin()->first <= next) {
       const size_t index = wakes_.begin()->second;
       if (Status status = Pass(index); !status.ok()) {
         job_->Abort(status.message(), actors_[index].rank);
         return status;
       }
-      if (open_ == 0) break;
     }
   }
   return Status::Ok();
@@ -82,7 +88,7 @@ void VirtualMachine::Touched(const soft::Touch& touch) {
     if (!actor.open) continue;
     bool wakes = (touch.kinds & soft::kTouchedControl) != 0;
     // What the GPU finds, it tells its proxy through memory.
-    if ((touch.kinds & soft::kTouchedData) != 0 && actor.core->gpu().polls_memory()) wakes |= StepGpu(actor);
+    if ((touch.kinds & soft::kTouchedData) != 0 && actor.core->gpu().polls_memory()) wakes |= StepGpu(index);
     if (!wakes || !actor.asleep) continue;
     const Picos at =
         actor.processor.AfterStall(std::max(fabric_->Now() + actor.processor.PollGap(), actor.busy_until));
@@ -92,9 +98,15 @@ void VirtualMachine::Touched(const soft::Touch& touch) {
   }
 }
 
-bool VirtualMachine::StepGpu(Actor& actor) {
+bool VirtualMachine::StepGpu(size_t index) {
+  GpuEngine& gpu = actors_[index].core->gpu();
   bool moved = false;
-  while (actor.core->gpu().Step() == GpuEngine::Outcome::kMoved) moved = true;
+  for (uint64_t finished = gpu.finished(); gpu.Step() == GpuEngine::Outcome::kMoved;) {
+    moved = true;
+    if (gpu.finished() == finished) continue;
+    finished = gpu.finished();
+    if (on_finished_) on_finished_(index);
+  }
   if (moved) last_move_ = fabric_->Now();
   return moved;
 }
@@ -110,7 +122,7 @@ Status VirtualMachine::Pass(size_t index) {
   }
   const bool in_vain = actor.asleep;
   fabric_->BeginPass();
-  bool moved = StepGpu(actor);
+  bool moved = StepGpu(index);
   const Result<ProgressEngine::Outcome> outcome = actor.core->progress().Step();
   actor.busy_until = now + fabric_->EndPass();
   if (!outcome.ok()) return outcome.status();

@@ -25,14 +25,16 @@ int Complain(const std::string& message) {
 
 void PrintList() {
   for (const Scenario& scenario : AllScenarios()) {
-    printf("%-12s %-7s %s\n", scenario.name, scenario.engine == Engine::kFlows ? "flows" : "plugin",
-           scenario.line);
+    std::string engines = EngineName(scenario.engine);
+    const Engine other = scenario.engine == Engine::kFlows ? Engine::kPlugin : Engine::kFlows;
+    if (scenario.run(other) != nullptr) engines += std::string(", ") + EngineName(other);
+    printf("%-12s %-14s %s\n", scenario.name, engines.c_str(), scenario.line);
   }
-  printf("%-12s %-7s %s\n", "validate", "flows",
+  printf("%-12s %-14s %s\n", "validate", "flows",
          "the model's figures beside recorded ones and closed forms, each with its band and a verdict");
   printf(
-      "flows: RC flows of the network model; --plugin and --host are refused, SLUICE_* settings have no "
-      "effect.\n"
+      "The first engine is the default; --engine takes the other, and so do --plugin and --host.\n"
+      "flows: RC flows of the network model; SLUICE_* and NCCL_IB_* settings have no effect.\n"
       "plugin: the real plugin in virtual time; they apply.\n");
 }
 
@@ -67,12 +69,32 @@ std::string Unusable(const Options& options, Engine engine, bool takes_topology)
   return "";
 }
 
-int RunScenario(const Scenario& scenario, const Options& options, Size size) {
+// --engine; without it the one that other options need; else the scenario's own.
+bool ChooseEngine(const Options& options, const Scenario& scenario, Engine* engine) {
+  *engine = scenario.engine;
+  if (options.engine.empty()) {
+    const bool wants_plugin = !options.plugin.empty() || !options.host.empty();
+    if (wants_plugin && scenario.run_plugin != nullptr) *engine = Engine::kPlugin;
+    return true;
+  }
+  for (const Engine known : {Engine::kFlows, Engine::kPlugin}) {
+    if (options.engine == EngineName(known)) *engine = known;
+  }
+  return options.engine == EngineName(*engine) && scenario.run(*engine) != nullptr;
+}
+
+int RunScenario(const Scenario& scenario, const Options& options, Engine engine, Size size) {
   RunConfig config;
   config.size = size;
   config.topology = options.topology;
-  const uint32_t count = scenario.seed_matters ? std::max(1U, options.seeds) : 1;
-  if (!scenario.seed_matters && options.seeds > 1) {
+  config.engine = engine;
+  config.plugin = options.plugin;
+  config.host = options.host.empty() ? scenario.host : options.host;
+  // Hosts that are not ideal draw something everywhere.
+  const bool seed_matters =
+      scenario.seed_matters || (engine == Engine::kPlugin && config.host != std::string("ideal"));
+  const uint32_t count = seed_matters ? std::max(1U, options.seeds) : 1;
+  if (!seed_matters && options.seeds > 1) {
     fprintf(stderr, "sluice scenario: %s draws nothing at random: one seed says all\n", scenario.name);
   }
   std::vector<uint64_t> seeds;
@@ -80,12 +102,12 @@ int RunScenario(const Scenario& scenario, const Options& options, Size size) {
   const SeedResults results = RunSeeds(scenario.name, seeds, options.jobs, [&](uint64_t seed) {
     RunConfig one = config;
     one.seed = seed;
-    return scenario.run(one);
+    return scenario.run(engine)(one);
   });
   if (options.json) {
     printf("%s\n", ToJson(scenario, config, results.outcomes, results.failures).c_str());
   } else if (!results.outcomes.empty()) {
-    PrintTable(stdout, scenario, results.outcomes);
+    PrintTable(stdout, scenario, config, results.outcomes);
   }
   const bool written = OutputWritten();
   PrintSpeed(stderr, results.outcomes);
@@ -118,9 +140,14 @@ void AddOptions(CLI::App* app, Options* o) {
       "--topology", o->topology,
       "network to run on: a TOML file, or one line such as leaf-spine:hosts=128,rate=400G; default: the "
       "scenario's own");
-  app->add_option("--host", o->host,
-                  "ideal or typical: what calls cost a host (scenarios that run the plugin)");
-  app->add_option("--plugin", o->plugin, "NET plugin to run (scenarios that run the plugin)");
+  app->add_option("--engine", o->engine,
+                  "flows (of the network model) or plugin (the real one in virtual time); list tells which "
+                  "are there and which is the default");
+  app->add_option(
+      "--host", o->host,
+      "engine plugin: what calls cost a host, ideal (nothing) or typical; default: typical for priority and "
+      "storage, else ideal");
+  app->add_option("--plugin", o->plugin, "engine plugin: the NET plugin to run");
 }
 
 int Run(const Options& options) {
@@ -147,14 +174,24 @@ int Run(const Options& options) {
   if (scenario == nullptr) {
     return Complain(options.name + ": there is no such scenario; sluice scenario list names them");
   }
-  if (const std::string why = Unusable(options, scenario->engine, scenario->takes_topology); !why.empty()) {
+  Engine engine;
+  if (!ChooseEngine(options, *scenario, &engine)) {
+    return Complain("--engine " + options.engine + ": " + options.name + " runs with " +
+                    (scenario->run_flows != nullptr ? "flows" : "") +
+                    (scenario->run_flows != nullptr && scenario->run_plugin != nullptr ? " or " : "") +
+                    (scenario->run_plugin != nullptr ? "plugin" : ""));
+  }
+  if (const std::string why = Unusable(options, engine, scenario->takes_topology); !why.empty()) {
     return Complain(why);
+  }
+  if (!options.host.empty() && options.host != "ideal" && options.host != "typical") {
+    return Complain("--host " + options.host + ": unknown; use ideal or typical");
   }
   if (!options.topology.empty()) {
     const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
     if (!topology.ok()) return Complain(topology.status().message());
   }
-  return RunScenario(*scenario, options, size);
+  return RunScenario(*scenario, options, engine, size);
 }
 
 }  // namespace sluice::scenario

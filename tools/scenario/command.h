@@ -18,7 +18,8 @@ struct Options {
   bool json = false;
   std::string plot;
   std::string topology;
-  std::string host;    // for scenarios that run the real plugin
+  std::string engine;  // empty: by the other options, then by the scenario
+  std::string host;    // for the engine plugin
   std::string plugin;  // likewise
 };
 

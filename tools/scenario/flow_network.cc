@@ -95,31 +95,6 @@ uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc) {
   return bytes + packets * rc.header_bytes + rc.first_bytes + rc.last_bytes;
 }
 
-uint64_t PausesReceived(const Simulation& simulation, LinkKind kind) {
-  const std::vector<soft::LinkSpec>& links = simulation.topology().links;
-  uint64_t pauses = 0;
-  for (uint32_t i = 0; i < links.size(); ++i) {
-    if (kind == LinkKind::kBetweenSwitches && !(links[i].a.is_switch && links[i].b.is_switch)) continue;
-    for (uint32_t direction = 0; direction < 2; ++direction) {
-      pauses += simulation.truth().link(2 * i + direction).pauses_received;
-    }
-  }
-  return pauses;
-}
-
-double BusiestLinkUs(const Simulation& simulation) {
-  const std::vector<soft::LinkSpec>& links = simulation.topology().links;
-  double most_us = 0;
-  for (uint32_t i = 0; i < links.size(); ++i) {
-    for (uint32_t direction = 0; direction < 2; ++direction) {
-      uint64_t bytes = 0;
-      for (const uint64_t lane : simulation.truth().link(2 * i + direction).bytes) bytes += lane;
-      most_us = std::max(most_us, static_cast<double>(bytes) * 8e6 / static_cast<double>(links[i].rate_bps));
-    }
-  }
-  return most_us;
-}
-
 void FlowRouter::Set(FlowId flow, soft::FlowObserver* observer) {
   if (observers_.size() <= flow) observers_.resize(flow + 1, nullptr);
   observers_[flow] = observer;

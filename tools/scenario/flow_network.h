@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "tools/scenario/scenario.h"
 #include "verbs/soft/flows/simulation.h"
+#include "verbs/soft/model/truth_summary.h"
 
 namespace sluice::scenario {
 
@@ -41,12 +42,9 @@ Status NeedFinished(const soft::Simulation& simulation);
 // On the wire, with all headers.
 uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc);
 uint64_t RateOf(const soft::Topology& topology);  // of the first port, bits per second
-
-// PFC frames that stopped a sender.
-enum class LinkKind { kAll, kBetweenSwitches };
-uint64_t PausesReceived(const soft::Simulation& simulation, LinkKind kind);
-// What the link that carried most bytes needs for them alone.
-double BusiestLinkUs(const soft::Simulation& simulation);
+inline soft::TruthSummary TruthOf(const soft::Simulation& simulation) {
+  return soft::Summarise(simulation.topology(), simulation.truth());
+}
 
 // Passes on what happens to a flow to the one who cares for it.
 class FlowRouter final : public soft::FlowObserver {

@@ -182,7 +182,7 @@ Result<RoceResult> RunRoce(const RoceExperiment& experiment, uint64_t seed) {
     if (done == soft::kNever) return InternalError("a flow of a lossless network did not finish");
     result.completion_us.push_back(static_cast<double>(done) / soft::kPicosPerUs);
   }
-  result.pauses = PausesReceived(simulation, LinkKind::kAll);
+  result.pauses = TruthOf(simulation).pauses;
   result.packet_hops = simulation.statistics().packet_hops;
   return result;
 }

@@ -53,8 +53,13 @@ std::string Number(double value) {
   return text;
 }
 
-void PrintTable(FILE* out, const Scenario& scenario, const std::vector<Outcome>& outcomes) {
+void PrintTable(FILE* out, const Scenario& scenario, const RunConfig& config,
+                const std::vector<Outcome>& outcomes) {
   fprintf(out, "# %s: %s\n", scenario.name, scenario.line);
+  if (config.engine == Engine::kPlugin) {
+    fprintf(out, "# engine plugin%s%s, host %s\n", config.plugin.empty() ? "" : " ", config.plugin.c_str(),
+            config.host.c_str());
+  }
   const std::vector<Summary> summaries = Summarise(outcomes);
   size_t arm_width = 3;
   size_t name_width = 6;
@@ -105,6 +110,11 @@ std::string ToJson(const Scenario& scenario, const RunConfig& config, const std:
   out["scenario"] = scenario.name;
   out["size"] = SizeName(config.size);
   out["topology"] = config.topology;
+  out["engine"] = EngineName(config.engine);
+  if (config.engine == Engine::kPlugin) {
+    out["host"] = config.host;
+    out["plugin"] = config.plugin;
+  }
   for (const Outcome& outcome : outcomes) out["seeds"].push_back(outcome.seed);
   out["metrics"] = nlohmann::ordered_json::array();
   for (const Summary& s : Summarise(outcomes)) {

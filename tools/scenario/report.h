@@ -23,7 +23,8 @@ std::vector<Summary> Summarise(const std::vector<Outcome>& outcomes);
 // A number with 4 significant digits and no exponent where that is readable.
 std::string Number(double value);
 
-void PrintTable(FILE* out, const Scenario& scenario, const std::vector<Outcome>& outcomes);
+void PrintTable(FILE* out, const Scenario& scenario, const RunConfig& config,
+                const std::vector<Outcome>& outcomes);
 // Packet-hops per second: what differs from run to run, and so stands outside the table.
 void PrintSpeed(FILE* out, const std::vector<Outcome>& outcomes);
 std::string ToJson(const Scenario& scenario, const RunConfig& config, const std::vector<Outcome>& outcomes,

@@ -7,7 +7,7 @@ namespace sluice::scenario {
 RingJob::RingJob(soft::Simulation* simulation, FlowRouter* router, const RingJobSettings& settings)
     : simulation_(simulation),
       settings_(settings),
-      piece_bytes_(std::max<uint64_t>(1, settings.bytes / settings.endpoints.size())),
+      message_bytes_(std::max<uint64_t>(1, settings.bytes / settings.endpoints.size() / settings.slices)),
       first_flow_(static_cast<soft::FlowId>(simulation->flows())),
       ranks_(settings.endpoints.size()),
       step_began_(settings.start) {
@@ -35,15 +35,22 @@ void RingJob::OnReceived(soft::FlowId flow, uint64_t) {
   Advance(rank);
 }
 
+void RingJob::OnSent(soft::FlowId flow, uint64_t) {
+  const size_t rank = flow - first_flow_;
+  ++ranks_[rank].acknowledged;
+  if (settings_.slots != 0) Advance(rank);
+}
+
 void RingJob::Advance(size_t index) {
   Rank& rank = ranks_[index];
   if (!rank.communicates) return;
-  const uint64_t begin = rank.step * PiecesPerStep();
-  const uint64_t end = begin + PiecesPerStep();
+  const uint64_t begin = rank.step * MessagesPerStep();
+  const uint64_t end = begin + MessagesPerStep();
   // The first piece is the rank's own; every other one must have come from its neighbour.
-  while (rank.sent < end && (rank.sent == begin || rank.received >= rank.sent)) {
+  while (rank.sent < end && (settings_.slots == 0 || rank.sent < rank.acknowledged + settings_.slots) &&
+         (rank.sent < begin + settings_.slices || rank.received + settings_.slices > rank.sent)) {
     ++rank.sent;
-    simulation_->Post(rank.flow, piece_bytes_);
+    simulation_->Post(rank.flow, message_bytes_);
   }
   if (rank.sent < end || rank.received < end) return;
   rank.communicates = false;

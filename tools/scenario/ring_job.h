@@ -18,6 +18,8 @@ struct RingJobSettings {
   soft::Picos compute = 0;          // of every rank in every step
   soft::Picos start = 0;
   uint32_t steps = 1;
+  uint32_t slices = 1;  // messages that a piece is cut into; each is forwarded by itself
+  uint32_t slots = 0;   // messages that a rank may have on the way, as its buffers allow; 0: any number
   uint8_t sl = 0;
   uint8_t traffic_class = 0;
   const soft::CongestionControlFactory* control = nullptr;
@@ -27,6 +29,7 @@ class RingJob final : public soft::FlowObserver {
  public:
   RingJob(soft::Simulation* simulation, FlowRouter* router, const RingJobSettings& settings);
   void OnReceived(soft::FlowId flow, uint64_t message) override;
+  void OnSent(soft::FlowId flow, uint64_t message) override;
 
   bool done() const { return ranks_done_ == ranks_.size(); }
   // Ends Simulation::Run when all ranks have done all steps.
@@ -39,16 +42,17 @@ class RingJob final : public soft::FlowObserver {
     soft::FlowId flow = 0;  // to the next one
     uint64_t sent = 0;
     uint64_t received = 0;
+    uint64_t acknowledged = 0;
     uint32_t step = 0;
     bool communicates = false;
   };
   void Begin(size_t rank);
   void Advance(size_t rank);
-  uint64_t PiecesPerStep() const { return 2 * (ranks_.size() - 1); }
+  uint64_t MessagesPerStep() const { return 2 * (ranks_.size() - 1) * settings_.slices; }
 
   soft::Simulation* simulation_;
   RingJobSettings settings_;
-  uint64_t piece_bytes_;
+  uint64_t message_bytes_;
   soft::FlowId first_flow_;
   std::vector<Rank> ranks_;
   std::vector<double> step_us_;

@@ -110,7 +110,7 @@ Result<Outcome> RunIncast(const RunConfig& config) {
       outcome.Add(arm.name, "peak queued for the receiver" + which, "KB",
                   static_cast<double>(simulation.truth().PeakBytesBoundFor(0)) * 1e-3);
       outcome.Add(arm.name, "pauses between switches" + which, "",
-                  static_cast<double>(PausesReceived(simulation, LinkKind::kBetweenSwitches)));
+                  static_cast<double>(TruthOf(simulation).switch_pauses));
       outcome.packet_hops += simulation.statistics().packet_hops;
       if (degree == degrees.back() || degrees.back() >= endpoints) outcome.samples[arm.name] = completions;
     }

@@ -49,7 +49,7 @@ Result<Outcome> RunAllToAll(const RunConfig& config) {
         static_cast<double>((count - 1) * WireBytes(bytes, FlowSettings(*topology, 1).rc)) * 8e6 /
         static_cast<double>(RateOf(*topology));
     outcome.Add(arm.name, "last completion", "us", last);
-    outcome.Add(arm.name, "last / busiest link", "", last / (BusiestLinkUs(simulation) + *alone));
+    outcome.Add(arm.name, "last / busiest link", "", last / (Us(TruthOf(simulation).busiest_link) + *alone));
     outcome.Add(arm.name, "last / host link", "", last / (host_us + *alone));
     outcome.samples[arm.name] = std::move(completions);
     outcome.packet_hops += simulation.statistics().packet_hops;

@@ -18,4 +18,15 @@ Result<Outcome> RunAllToAll(const RunConfig& config);
 Result<Outcome> RunPermutation(const RunConfig& config);
 Result<Outcome> RunTwoJobs(const RunConfig& config);
 
+// The same over the real plugin.
+Result<Outcome> PluginUncontended(const RunConfig& config);
+Result<Outcome> PluginIncast(const RunConfig& config);
+Result<Outcome> PluginVictim(const RunConfig& config);
+Result<Outcome> PluginPriority(const RunConfig& config);
+Result<Outcome> PluginStorage(const RunConfig& config);
+Result<Outcome> PluginFairness(const RunConfig& config);
+Result<Outcome> PluginAllToAll(const RunConfig& config);
+Result<Outcome> PluginPermutation(const RunConfig& config);
+Result<Outcome> PluginTwoJobs(const RunConfig& config);
+
 }  // namespace sluice::scenario

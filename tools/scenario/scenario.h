@@ -23,19 +23,28 @@ struct RunConfig {
   uint64_t seed = 1;
   Size size = Size::kDefault;
   std::string topology;  // empty: the scenario's own
+  Engine engine = Engine::kFlows;
+  // Engine::kPlugin.
+  std::string host = "ideal";
+  std::string plugin;  // empty: the one beside the program
 };
 
 struct Scenario {
   const char* name;
-  const char* line;  // what it shows, for `list`
-  Engine engine;
+  const char* line;         // what it shows, for `list`
+  Engine engine;            // unless asked for the other
   const char* sample_name;  // of Outcome::samples, with unit: the x axis of the plot
   bool seed_matters;        // false: every seed gives the same figures
   bool takes_topology;
-  Result<Outcome> (*run)(const RunConfig& config);
+  Result<Outcome> (*run_flows)(const RunConfig& config);  // null: not with this engine
+  Result<Outcome> (*run_plugin)(const RunConfig& config);
+  const char* host = "ideal";  // preset of the engine plugin unless asked for another
+
+  auto run(Engine with) const { return with == Engine::kFlows ? run_flows : run_plugin; }
 };
 
 const std::vector<Scenario>& AllScenarios();
+const char* EngineName(Engine engine);
 // nullptr: no such scenario.
 const Scenario* FindScenario(const std::string& name);
 

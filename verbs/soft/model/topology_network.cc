@@ -303,6 +303,23 @@ Status ApplyNetworkSection(const std::string& name, const std::vector<TextEntry>
   return Apply(kSwitchKeys, name, entries, &topology->switch_settings);
 }
 
+Status ApplyOverrides(std::string_view text, Topology* topology) {
+  if (text.empty()) return {};
+  const std::string where = "overrides \"" + std::string(text) + "\"";
+  const Result<std::vector<TextEntry>> entries = EntriesOfLine(text, where, NetworkKeys());
+  if (!entries.ok()) return entries.status();
+  for (const TextEntry& entry : *entries) {
+    const size_t dot = entry.key.find('.');
+    const std::string section = entry.key.substr(0, dot);
+    if (dot == std::string::npos || !IsNetworkSection(section)) {
+      return InvalidArgument(where + ": no key " + entry.key + "; there are: " + NetworkKeys());
+    }
+    SLUICE_RETURN_IF_ERROR(
+        ApplyNetworkSection(section, {{entry.key.substr(dot + 1), entry.value, entry.where}}, topology));
+  }
+  return {};
+}
+
 Status ApplyRoute(const TextSection& section, Topology* topology) {
   StaticRoute route;
   const TextEntry* flow = section.Find("flow");

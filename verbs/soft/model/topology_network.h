@@ -31,6 +31,8 @@ bool IsNetworkSection(std::string_view name);
 // The entries of one section, in any order: a preset applies first. `name` is one of those above.
 Status ApplyNetworkSection(const std::string& name, const std::vector<TextEntry>& entries,
                            Topology* topology);
+// "switches.KEY=value,nics.KEY=value", each on top of what the topology has. An empty text changes nothing.
+Status ApplyOverrides(std::string_view text, Topology* topology);
 // After links are known.
 Status ApplyRoute(const TextSection& section, Topology* topology);
 // "switches.preset, switches.queue, ..., routing.mode, ..." for messages.

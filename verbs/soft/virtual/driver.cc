@@ -7,6 +7,9 @@
 
 #include "verbs/soft/daemon/sysfs_tree.h"
 #include "verbs/soft/ipc/socket.h"
+#include "verbs/soft/model/background.h"
+#include "verbs/soft/model/network_truth.h"
+#include "verbs/soft/model/topology_network.h"
 #include "verbs/soft/virtual/direct_session.h"
 
 namespace sluice::soft {
@@ -14,9 +17,9 @@ namespace {
 
 class VirtualFabricImpl final : public VirtualFabric {
  public:
-  const char* Create(const char* topology, const uint64_t* seed, Picos completion_cost) override {
-    Status status = CreateFabric(topology, seed);
-    core_.completion_cost = completion_cost;
+  const char* Create(const VirtualFabricSettings& settings) override {
+    Status status = CreateFabric(settings);
+    core_.completion_cost = settings.completion_cost;
     return Text(status);
   }
   uint32_t host_count() const override {
@@ -93,6 +96,18 @@ class VirtualFabricImpl final : public VirtualFabric {
     const FabricStatistics all = core_.fabric->statistics();
     return {all.events, all.packet_hops, all.dropped_packets, all.trace_hash};
   }
+  TruthSummary truth() const override {
+    std::lock_guard lock(core_.mutex);
+    return Summarise(core_.fabric->topology(), core_.fabric->truth());
+  }
+  void TrackDestinations() override {
+    std::lock_guard lock(core_.mutex);
+    core_.fabric->truth().TrackDestinations();
+  }
+  uint64_t PeakBytesBoundFor(uint32_t endpoint) const override {
+    std::lock_guard lock(core_.mutex);
+    return core_.fabric->truth().PeakBytesBoundFor(endpoint);
+  }
   void RefreshCounters() override {
     std::lock_guard lock(core_.mutex);
     std::lock_guard files_lock(files_mutex_);
@@ -116,13 +131,21 @@ class VirtualFabricImpl final : public VirtualFabric {
   }
 
  private:
-  Status CreateFabric(const char* text, const uint64_t* seed) {
-    Result<TopologySource> source = ReadTopologySource(text);
+  Status CreateFabric(const VirtualFabricSettings& settings) {
+    Result<TopologySource> source = ReadTopologySource(settings.topology);
     if (!source.ok()) return source.status();
     Result<Topology> topology = source->is_file ? Topology::FromToml(source->content, source->name)
                                                 : Topology::Parse(source->content);
     if (!topology.ok()) return topology.status();
-    if (seed != nullptr) topology->seed = topology->routing.seed = *seed;
+    SLUICE_RETURN_IF_ERROR(ApplyOverrides(settings.overrides, &*topology));
+    Result<std::vector<BackgroundSpec>> background = BackgroundSpec::ListFromText(settings.background);
+    if (!background.ok()) return background.status();
+    topology->background.insert(topology->background.end(), background->begin(), background->end());
+    SLUICE_RETURN_IF_ERROR(CheckBackground(*topology, topology->background));
+    Result<std::vector<FaultSpec>> faults = FaultSpec::ListFromText(settings.faults);
+    if (!faults.ok()) return faults.status();
+    topology->faults.insert(topology->faults.end(), faults->begin(), faults->end());
+    if (settings.seed != nullptr) topology->seed = topology->routing.seed = *settings.seed;
     Result<std::unique_ptr<Fabric>> fabric = Fabric::Create(std::move(*topology), &core_.pool);
     if (!fabric.ok()) return fabric.status();
     core_.fabric = std::move(*fabric);

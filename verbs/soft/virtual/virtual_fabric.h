@@ -6,7 +6,7 @@
 //   void* library = dlopen("lib/virtual/libibverbs.so.1", RTLD_NOW | RTLD_GLOBAL);   // before anything that
 //   needs verbs auto get = reinterpret_cast<VirtualFabricGetter*>(dlsym(library, kVirtualFabricSymbol));
 //   VirtualFabric* fabric = get();
-//   fabric->Create("hosts=4,rate=400G", nullptr, 60'000);
+//   fabric->Create({.topology = "hosts=4,rate=400G", .completion_cost = 60'000});
 //   fabric->AddProcess(2, &process);
 //   fabric->Enter(process);                  // ibv_get_device_list now shows host 2's devices
 //   ... verbs ...
@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "verbs/soft/model/clock.h"
+#include "verbs/soft/model/truth_summary.h"
 
 namespace sluice::soft {
 
@@ -41,11 +42,21 @@ struct VirtualStatistics {
   uint64_t trace_hash = 0;
 };
 
+struct VirtualFabricSettings {
+  const char* topology = "";       // as Topology::Parse takes it
+  const uint64_t* seed = nullptr;  // of routes, faults and background traffic; nullptr: as the topology says
+  Picos completion_cost = 0;       // processor time of taking one completion
+  // What is different from the topology: "switches.KEY=value,nics.KEY=value,routing.KEY=value".
+  const char* overrides = "";
+  // Traffic beside that of the topology, as BackgroundSpec::ListFromText takes it.
+  const char* background = "";
+  const char* faults = "";  // likewise, as FaultSpec::ListFromText takes them
+};
+
 class VirtualFabric {
  public:
-  // Once. `seed` is that of routes and faults, nullptr: as the topology says. `completion_cost` is the
-  // processor time of taking one completion.
-  virtual const char* Create(const char* topology, const uint64_t* seed, Picos completion_cost) = 0;
+  // Once.
+  virtual const char* Create(const VirtualFabricSettings& settings) = 0;
   virtual uint32_t host_count() const = 0;
   virtual const char* host_name(uint32_t host) const = 0;
 
@@ -76,6 +87,11 @@ class VirtualFabric {
   virtual Picos EndPass() = 0;
 
   virtual VirtualStatistics statistics() const = 0;
+  // What happened inside the network, which no plugin sees.
+  virtual TruthSummary truth() const = 0;
+  // Of the bytes inside switches, counted from TrackDestinations on.
+  virtual void TrackDestinations() = 0;
+  virtual uint64_t PeakBytesBoundFor(uint32_t endpoint) const = 0;
   // Brings the counters that programs read from files up to date, as a device does now and then.
   virtual void RefreshCounters() = 0;
   // Removes what lies in the file system; no process can be added any more. Any thread.
