@@ -7,7 +7,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "tools/scenario/like_for_like.h"
 #include "tools/scenario/outcome.h"
+#include "tools/scenario/recorded.h"
 #include "tools/scenario/report.h"
 #include "tools/scenario/seed_runner.h"
 #include "tools/scenario/svg.h"
@@ -69,6 +71,28 @@ TEST(SeedRunner, CarriesResultsLargerThanAPipe) {
   ASSERT_EQ(results.outcomes.size(), 1U);
   EXPECT_EQ(results.outcomes[0].samples.at("a").size(), 200'000U);
 }
+
+class RecordedPaths : public testing::TestWithParam<std::span<const RecordedFlow> (*)()> {};
+
+// The reference's order of simultaneous events included: then its 20 ms under PFC repeat to the last digit that it
+// printed, six in all.
+TEST_P(RecordedPaths, EveryFlowEndsWhenTheReferenceSays) {
+  const std::span<const RecordedFlow> recorded = GetParam()();
+  RoceExperiment experiment;
+  experiment.flows = FlowsOf(recorded);
+  experiment.routes = recorded;
+  const Result<RoceResult> result = RunRoce(experiment, 1);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  ASSERT_EQ(result->completion_us.size(), recorded.size());
+  for (size_t i = 0; i < recorded.size(); ++i) {
+    EXPECT_NEAR(result->completion_us[i] / recorded[i].completion_us, 1, 2e-4)
+        << recorded[i].source << " to " << recorded[i].destination;
+  }
+  EXPECT_GT(result->pauses, 100U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Htsim, RecordedPaths,
+                         testing::Values(&RecordedVictimFlows, &RecordedPermutationFlows));
 
 TEST(ScenarioReport, SummarisesBySeed) {
   Outcome one;

@@ -165,6 +165,74 @@ TEST(SoftNetPfc, PauseIsRefreshedUntilItEnds) {
   EXPECT_LE(sink.times.size(), 6u);
 }
 
+// One packet of 1250 bytes, 100 ns at 100 Gb/s.
+struct OnePacket final : public PacketSource {
+  explicit OnePacket(NetworkContext* owner) : context(owner) {}
+  Packet* NextPacket() override {
+    if (sent++ != 0) return nullptr;
+    Packet* packet = context->packets.New();
+    packet->wire_bytes = 1250;
+    return packet;
+  }
+  bool MayHavePacket() const override { return sent == 0; }
+  void OnLeft() override { left_at = context->scheduler.Now(); }
+  void OnLost(const Packet&) override { ++lost; }
+  NetworkContext* context;
+  int sent = 0;
+  int lost = 0;
+  Picos left_at = kNever;
+};
+
+struct ArrivalsSoFar final : public EventTarget {
+  explicit ArrivalsSoFar(const DeletingSink* owner) : sink(owner) {}
+  void OnEvent(uint32_t, uint64_t) override { seen = sink->times.size(); }
+  const DeletingSink* sink;
+  size_t seen = 0;
+};
+
+class SoftNetStages : public ::testing::TestWithParam<bool> {};
+
+// What is scheduled while the packet is on its way to the link's end runs before its arrival at the same moment if
+// the arrival is an event that the end of the transmission schedules.
+TEST_P(SoftNetStages, DecideWhoIsFirst) {
+  NetworkContext context;
+  context.staged_events = GetParam();
+  OnePacket source(&context);
+  DeletingSink sink(&context);
+  Transmitter link(&context, 0, kRate, kPicosPerUs, &source, &sink);
+  ArrivalsSoFar other(&sink);
+  link.Kick();
+  EXPECT_EQ(GetParam(), !link.idle(100 * kPicosPerNs)) << "until the event of its end has run";
+  context.scheduler.At(1100 * kPicosPerNs, &other, 0);
+  context.scheduler.Run(2 * kPicosPerUs, 100);
+  EXPECT_EQ(GetParam() ? 0u : 1u, other.seen);
+  ASSERT_EQ(1u, sink.times.size());
+  EXPECT_EQ(1100 * kPicosPerNs, sink.times[0]);
+  EXPECT_EQ(GetParam() ? 100 * kPicosPerNs : kNever, source.left_at);
+}
+
+TEST_P(SoftNetStages, ALinkThatGoesDownLosesThePacketInProgress) {
+  NetworkContext context;
+  context.staged_events = GetParam();
+  OnePacket source(&context);
+  DeletingSink sink(&context);
+  Transmitter link(&context, 0, kRate, kPicosPerUs, &source, &sink);
+  link.Kick();
+  context.scheduler.Run(50 * kPicosPerNs, 100);
+  link.SetUp(false);
+  link.SetUp(true);
+  context.scheduler.Run(60 * kPicosPerNs, 100);
+  EXPECT_EQ(1, source.lost);
+  context.scheduler.Run(200 * kPicosPerNs, 100);
+  source.sent = 0;
+  link.Kick();
+  context.scheduler.Run(10 * kPicosPerUs, 100);
+  ASSERT_EQ(1u, sink.times.size()) << "the second packet only";
+  EXPECT_EQ(1300 * kPicosPerNs, sink.times[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(OffAndOn, SoftNetStages, ::testing::Bool());
+
 TEST(SoftNetPfc, APauseStopsItsPriorityOnly) {
   SwitchSettings settings = SwitchSettings::Htsim();
   NetRig rig(NetRig::Make("hosts=4", settings));

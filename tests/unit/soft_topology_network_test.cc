@@ -33,6 +33,7 @@ xon_offset = "16K"
 pause_response = "100ns"
 pause_quanta = 1000
 pause_on_wire = false
+staged_events = true
 queue_limit = "2MB"
 trim_bytes = 128
 trim_priority = 5
@@ -81,6 +82,7 @@ links = ["leaf0-spine1", "spine1-leaf3", "host15"]
   EXPECT_EQ(100 * kPicosPerNs, s.pause_response);
   EXPECT_EQ(1000, s.pause_quanta);
   EXPECT_FALSE(s.pause_on_wire);
+  EXPECT_TRUE(s.staged_events);
   EXPECT_EQ(2'000'000u, s.queue_bytes);
   EXPECT_EQ(128u, s.trim_bytes);
   EXPECT_EQ(5, s.trim_priority);

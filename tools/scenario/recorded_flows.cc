@@ -2,9 +2,9 @@
 // htsim/sim/datacenter:
 //   htsim_roce -nodes 128 -tm connection_matrices/<matrix>.cm -end 60000 -queue_type lossless_input -q 200
 //     -pfc_thresholds 12 15 -strat ecmp_host -linkspeed 100000 -mtu 4000 -paths 128 -seed 1
-// with incast_collateral_128 and perm_128n_128c_2MB, except that flow i of the matrix starts at 7 i us: flows that
-// start together meet at the same picosecond for ever, and then the order of simultaneous events decides, which is
-// no property of a network. Flows stand in the order of the matrix; the path of each is what its switches chose.
+// with incast_collateral_128 and perm_128n_128c_2MB, except that flow i of the matrix starts at 7 i us: fewer of
+// them then meet at the same picosecond. Flows stand in the order of the matrix; the path of each is what its
+// switches chose (the first hop behind each FatTreeSwitch::getNextHop with more than one candidate).
 #include "tools/scenario/recorded.h"
 
 namespace sluice::scenario {

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint64_t kLinks = 4;  // host, leaf, spine, leaf, host
 constexpr uint32_t kHostsPerLeaf = 64;
-constexpr uint64_t kQueuePackets = 100;
+// The reference's 100 include the packet on the link, which has left our queues.
+constexpr uint64_t kQueuePackets = 99;
 constexpr uint64_t kMarkFromPackets = 25;
 constexpr uint64_t kMarkAllPackets = 75;
 constexpr uint64_t kWindowPackets = 150;  // at 400 Gb/s

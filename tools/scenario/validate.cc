@@ -13,10 +13,6 @@ struct NotComparable {
   const char* why;
 };
 constexpr NotComparable kNotComparable[] = {
-    {"the victim experiment flow by flow with recorded paths",
-     "paused streams run in step and meet at the same picosecond; the order of simultaneous events probably "
-     "decides "
-     "some flows"},
     {"retransmissions and NACKs of NSCC and RCCC",
      "they count trimmed packets; RC has none, and a like count depends on which packet a full queue trims"},
     {"permutation tails of the 400G table",

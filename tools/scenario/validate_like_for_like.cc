@@ -76,7 +76,7 @@ void CheckVictim(const ValidateOptions& options, Checks* out) {
 }
 
 void CheckInjected(const ValidateOptions& options, const std::string& name,
-                   std::span<const RecordedFlow> recorded, bool judged, Checks* out) {
+                   std::span<const RecordedFlow> recorded, Checks* out) {
   const SeedResults runs = RunMany(name + ", recorded paths", 1, options, [&](uint64_t) {
     RoceExperiment experiment;
     experiment.flows = FlowsOf(recorded);
@@ -93,14 +93,10 @@ void CheckInjected(const ValidateOptions& options, const std::string& name,
     if (std::fabs(ratio - 1) <= kBand) ++inside;
     if (std::fabs(ratio - 1) > std::fabs(worst - 1)) worst = ratio;
   }
-  const std::string figure = name + ": the flow that differs most, ours / theirs";
-  if (judged) {
-    out->Within("recorded paths", figure, worst, 1, kBand);
-  } else {
-    out->Inform("recorded paths", figure, worst, 1);
-    out->Inform("recorded paths", name + ": flows within 5 %", static_cast<double>(inside),
-                static_cast<double>(us.size()));
-  }
+  out->Within("recorded paths", name + ": the flow that differs most, ours / theirs", worst, 1, kBand);
+  const auto count = static_cast<double>(us.size());
+  out->Between("recorded paths", name + ": flows within 5 %", static_cast<double>(inside), count, count,
+               count);
 }
 
 void CheckPermutations(const ValidateOptions& options, Checks* out) {
@@ -164,8 +160,8 @@ void CheckIncasts(const ValidateOptions& options, Checks* out) {
 
 void CheckLikeForLike(const ValidateOptions& options, Checks* out) {
   CheckVictim(options, out);
-  CheckInjected(options, "victim", RecordedVictimFlows(), false, out);
-  CheckInjected(options, "permutation", RecordedPermutationFlows(), true, out);
+  CheckInjected(options, "victim", RecordedVictimFlows(), out);
+  CheckInjected(options, "permutation", RecordedPermutationFlows(), out);
   CheckPermutations(options, out);
   CheckIncasts(options, out);
 }

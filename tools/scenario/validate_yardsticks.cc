@@ -1,7 +1,9 @@
 // NSCC and RCCC against the recorded 400G table: uet-htsim (commit 40ccb05), in htsim/sim/datacenter:
 //   htsim_uec -tm connection_matrices/incast/gen_random_incast_8192n_<D>c_0us_1Ms.cm -linkspeed 400000
 //     -topo topologies/leaf_spine_8192_400g.topo -q 100 -ecn 25 75 -cwnd 150 -end 6000
-//     {-sender_cc_only | -receiver_cc_only}
+//     {-sender_cc_only | -receiver_cc_only} -seed <S>
+// Figures are medians over seeds of the quantile within a run: NSCC seeds 1 to 30 (first of 128:1 from 1613 to
+// 2203 us), RCCC, whose seeds hardly differ, seed 1.
 #include "tools/scenario/seed_runner.h"
 #include "tools/scenario/uec_experiment.h"
 #include "tools/scenario/validate.h"
@@ -13,15 +15,16 @@ struct RecordedIncast {
   const char* name;
   soft::Transport transport;
   uint32_t senders;
+  uint32_t seeds;
   double first_us;
   double half_us;
   double last_us;
 };
 constexpr RecordedIncast kRecorded[] = {
-    {"NSCC 8:1", soft::Transport::kNscc, 8, 151.0, 168.6, 189.6},
-    {"NSCC 128:1", soft::Transport::kNscc, 128, 1902, 2602, 2772.7},
-    {"RCCC 8:1", soft::Transport::kRccc, 8, 176.5, 178.9, 179.5},
-    {"RCCC 128:1", soft::Transport::kRccc, 128, 2738, 2757, 2773.6},
+    {"NSCC 8:1", soft::Transport::kNscc, 8, 20, 151.0, 168.6, 189.6},
+    {"NSCC 128:1", soft::Transport::kNscc, 128, 20, 1902, 2602, 2772.7},
+    {"RCCC 8:1", soft::Transport::kRccc, 8, 3, 176.5, 178.9, 179.5},
+    {"RCCC 128:1", soft::Transport::kRccc, 128, 3, 2738, 2757, 2773.6},
 };
 
 }  // namespace
@@ -29,7 +32,7 @@ constexpr RecordedIncast kRecorded[] = {
 void CheckYardsticks(const ValidateOptions& options, Checks* out) {
   for (const RecordedIncast& recorded : kRecorded) {
     std::vector<uint64_t> seeds;
-    for (uint64_t i = 0; i < 3; ++i) seeds.push_back(options.seed + i);
+    for (uint64_t i = 0; i < recorded.seeds; ++i) seeds.push_back(options.seed + i);
     const SeedResults results = RunSeeds(std::string("validate ") + recorded.name, seeds, options.jobs,
                                          [&](uint64_t seed) -> Result<Outcome> {
                                            UecExperiment experiment;

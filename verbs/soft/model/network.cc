@@ -20,8 +20,8 @@ LinkLayer LayerOf(const Topology& topology, const LinkSpec& link) {
 uint32_t CreditBlocks(const SwitchSettings& settings, const LinkSpec& link) {
   if (settings.vl_buffer_bytes != 0) return static_cast<uint32_t>(settings.vl_buffer_bytes / kCreditBytes);
   const auto loop = static_cast<uint64_t>(2 * link.delay + settings.credit_processing);
-  const auto in_flight = static_cast<unsigned __int128>(loop) * link.rate_bps / 8 /
-                         static_cast<uint64_t>(kPicosPerSecond);
+  const auto in_flight =
+      static_cast<unsigned __int128>(loop) * link.rate_bps / 8 / static_cast<uint64_t>(kPicosPerSecond);
   // A packet holds its place while it comes in and while it goes out; a third, because only whole packets fit.
   return CreditsOf(static_cast<uint32_t>(static_cast<uint64_t>(in_flight) + 3 * kMaxPacketBytes));
 }
@@ -30,6 +30,7 @@ uint32_t CreditBlocks(const SwitchSettings& settings, const LinkSpec& link) {
 
 void Network::Build(const Topology& topology, std::vector<Attachment>* attachments) {
   topology_ = &topology;
+  context_->staged_events = topology.switch_settings.staged_events;
   adaptive_ = topology.routing.mode == RoutingMode::kAdaptive;
   const bool lossless = topology.switch_settings.queue == QueueMode::kLossless;
   for (uint32_t i = 0; i < topology.switches.size(); ++i) {

@@ -20,6 +20,7 @@ SwitchSettings SwitchSettings::Htsim() {
   settings.queue_bytes = 200 * kPacketBytes;
   settings.strict_priorities = 0;
   settings.pause_on_wire = false;
+  settings.staged_events = true;
   settings.pause_response = 0;
   return settings;
 }

@@ -67,6 +67,9 @@ struct SwitchSettings {
   // A pause frame takes the place of a data packet: it waits for the one in progress and uses 84 bytes of the
   // link. False: it appears at the far end after the link delay alone, as in htsim.
   bool pause_on_wire = true;
+  // The end of a transmission, an arrival and the way through a switch are events of their own, each scheduled
+  // when the one before has run, as in htsim: decides who is first among events of one moment. Costs time.
+  bool staged_events = false;
   uint64_t queue_bytes = 0;   // limit of one egress queue; 0: by the pool only. kDropTail and kTrim need it
   uint32_t trim_bytes = 64;   // kTrim: what is left of a packet
   uint8_t trim_priority = 7;  // kTrim: where headers travel

@@ -63,6 +63,22 @@ void Switch::Forward(SwitchPort* in, Packet* packet) {
       return;
     }
   }
+  if (!context_->staged_events) {
+    Queue(out, packet);
+    return;
+  }
+  passing_.PushBack() = {packet, out};
+  if (passing_.size() == 1) context_->scheduler.At(context_->scheduler.Now(), this, 0);
+}
+
+void Switch::OnEvent(uint32_t, uint64_t) {
+  const Passing first = passing_.front();
+  passing_.PopFront();
+  Queue(first.out, first.packet);
+  if (!passing_.empty()) context_->scheduler.At(context_->scheduler.Now(), this, 0);
+}
+
+void Switch::Queue(SwitchPort* out, Packet* packet) {
   if (settings_->ecn.enabled && !settings_->ecn.at_dequeue) {
     MaybeMark(&out->queue(packet->lane), out->transmitter()->rate_bps(), packet);
   }

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "verbs/soft/model/random.h"
+#include "verbs/soft/model/ring.h"
 #include "verbs/soft/model/switch_port.h"
 
 namespace sluice::soft {
 
 class Network;
 
-class Switch {
+class Switch final : public EventTarget {
  public:
   Switch(NetworkContext* context, Network* network, uint32_t index, const SwitchSettings* settings,
          uint64_t seed);
@@ -34,6 +35,7 @@ class Switch {
   // Everything queued is lost.
   void Reset();
 
+  void OnEvent(uint32_t kind, uint64_t argument) override;
   // A packet has arrived whole by `in`.
   void Forward(SwitchPort* in, Packet* packet);
   // The buffer of a packet that came by port `ingress` is free.
@@ -44,6 +46,11 @@ class Switch {
   bool marks_at_dequeue() const { return settings_->ecn.enabled && settings_->ecn.at_dequeue; }
 
  private:
+  struct Passing {
+    Packet* packet;
+    SwitchPort* out;
+  };
+  void Queue(SwitchPort* out, Packet* packet);
   bool AdmitLossless(SwitchPort* in, SwitchPort* out, Packet* packet);
   bool AdmitOrTrim(SwitchPort* out, Packet* packet);
   bool QueueTrimmed(SwitchPort* out, Packet* packet);
@@ -56,6 +63,7 @@ class Switch {
   const SwitchSettings* settings_;
   SwitchBuffer buffer_;
   Random random_;
+  Ring<Passing> passing_;                           // staged events: accepted, on the way to their queues
   std::vector<std::unique_ptr<SwitchPort>> ports_;  // holes for numbers that no link uses
 };
 

@@ -40,6 +40,7 @@ class SwitchPort final : public PacketSource, public PacketSink {
   // PacketSource: towards the link.
   Packet* NextPacket() override;
   bool MayHavePacket() const override { return nonempty_ != 0 || release_wanted_; }
+  void OnLeft() override { Settle(context_->scheduler.Now()); }
   void OnLost(const Packet& packet) override;
   // PacketSink: from the link.
   void Receive(Packet* packet) override;
@@ -59,7 +60,7 @@ class SwitchPort final : public PacketSource, public PacketSink {
   uint64_t total_bytes() const { return total_bytes_; }
   // Frees the buffer of the packet that the link carried last, if it has left.
   void Settle(Picos now) {
-    if (in_service_.bytes != 0 && transmitter_->busy_until() <= now) ReleaseInService();
+    if (in_service_.bytes != 0 && transmitter_->idle(now)) ReleaseInService();
   }
   // A pause of `ingress` waits for buffers: tell exactly when the packet on the link has left.
   void WatchRelease(uint32_t ingress);

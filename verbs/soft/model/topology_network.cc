@@ -140,6 +140,7 @@ constexpr Key<S> kSwitchKeys[] = {
        s->pause_quanta = static_cast<uint16_t>(quanta);
        return Status();
      }},
+    {"staged_events", [](S* s, const TextEntry& e) { return ReadBool(e, &s->staged_events); }},
     {"pause_on_wire", [](S* s, const TextEntry& e) { return ReadBool(e, &s->pause_on_wire); }},
     {"queue_limit",
      [](S* s, const TextEntry& e) { return ReadBytes(e, 0, kMaxBufferBytes, &s->queue_bytes); }},

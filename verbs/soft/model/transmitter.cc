@@ -30,7 +30,7 @@ void Transmitter::KickWhenIdle() {
 }
 
 void Transmitter::Kick() {
-  if (kicking_) return;
+  if (kicking_ || in_progress_) return;
   if (busy_until_ > context_->scheduler.Now()) {
     KickWhenIdle();
     return;
@@ -56,8 +56,23 @@ void Transmitter::SendControl(Packet* packet) {
 }
 
 void Transmitter::SendBeside(Packet* packet) {
-  context_->scheduler.At(context_->scheduler.Now() + delay_, this, kBeside,
-                         reinterpret_cast<uint64_t>(packet));
+  packet->arrival = context_->scheduler.Now() + delay_;
+  // Staged: the next one's event is scheduled when this one has arrived.
+  const bool first = beside_.empty();
+  beside_.Push(packet);
+  if (first || !context_->staged_events) context_->scheduler.At(packet->arrival, this, kBeside);
+}
+
+void Transmitter::DeliverBeside() {
+  Packet* packet = beside_.Pop();
+  if (up_) {
+    sink_->Receive(packet);
+  } else {
+    context_->packets.Delete(packet);
+  }
+  if (context_->staged_events && !beside_.empty()) {
+    context_->scheduler.At(beside_.front()->arrival, this, kBeside);
+  }
 }
 
 void Transmitter::Send(Packet* packet) {
@@ -71,6 +86,11 @@ void Transmitter::Send(Packet* packet) {
     truth_.bytes[packet->lane] += packet->wire_bytes;
     ++truth_.packets;
   }
+  if (context_->staged_events) {
+    in_progress_ = true;
+    lost_ = false;
+    KickWhenIdle();
+  }
   const PacketFate fate = !up_ ? PacketFate::kDrop : control ? PacketFate::kDeliver : FateOf(*packet);
   if (fate == PacketFate::kDrop) {
     Lose(packet);
@@ -79,13 +99,24 @@ void Transmitter::Send(Packet* packet) {
   if (fate == PacketFate::kCorrupt) packet->corrupted = true;
   packet->arrival = busy_until_ + delay_;
   wire_.Push(packet);
-  if (!arrival_event_) {
+  if (!arrival_event_ && !context_->staged_events) {
     arrival_event_ = true;
     scheduler.At(packet->arrival, this, kArrival);
   }
 }
 
+void Transmitter::Left() {
+  in_progress_ = false;
+  source_->OnLeft();
+  if (lost_) return;
+  ++left_;
+  if (arrival_event_) return;
+  arrival_event_ = true;
+  context_->scheduler.At(context_->scheduler.Now() + delay_, this, kArrival);
+}
+
 void Transmitter::Lose(Packet* packet) {
+  lost_ = true;
   if (packet->kind != PacketKind::kPfcPause) {
     ++context_->statistics.dropped_packets;
     ++truth_.dropped;
@@ -116,6 +147,7 @@ PacketFate Transmitter::FateOf(const Packet& packet) const {
 void Transmitter::SetUp(bool up) {
   up_ = up;
   if (up) return;
+  left_ = 0;
   while (!wire_.empty()) Lose(wire_.Pop());
 }
 
@@ -124,34 +156,37 @@ void Transmitter::Deliver() {
   // The wire may have been emptied and filled again since the event was scheduled.
   Packet* packet = nullptr;
   if (!wire_.empty() && wire_.front()->arrival <= scheduler.Now()) packet = wire_.Pop();
+  const bool staged = context_->staged_events;
   // Before Receive: it may send on this very link.
-  if (!wire_.empty()) {
-    scheduler.At(wire_.front()->arrival, this, kArrival);
-  } else {
-    arrival_event_ = false;
+  if (!staged) ScheduleArrival(!wire_.empty());
+  if (packet == nullptr) {
+    if (staged) ScheduleArrival(left_ != 0);
+    return;
   }
-  if (packet == nullptr) return;
   uint64_t& hash = context_->statistics.trace_hash;
   hash = Mix(hash, static_cast<uint64_t>(scheduler.Now()));
   hash = Mix(hash, (uint64_t{id_} << 40) ^ (uint64_t{packet->destination_qp} << 24) ^ packet->psn);
   hash = Mix(hash, (uint64_t{packet->wire_bytes} << 8) ^ static_cast<uint64_t>(packet->kind));
+  if (staged) --left_;
   sink_->Receive(packet);
+  if (staged) ScheduleArrival(left_ != 0);
 }
 
-void Transmitter::OnEvent(uint32_t kind, uint64_t argument) {
+void Transmitter::ScheduleArrival(bool more) {
+  arrival_event_ = more;
+  if (more) context_->scheduler.At(wire_.front()->arrival, this, kArrival);
+}
+
+void Transmitter::OnEvent(uint32_t kind, uint64_t) {
   if (kind == kArrival) {
     Deliver();
   } else if (kind == kIdle) {
     idle_event_ = false;
+    if (in_progress_) Left();
     // A packet sent meanwhile, at this very moment, asks again behind it.
     if (!control_.empty() || source_->MayHavePacket()) Kick();
   } else {
-    Packet* packet = reinterpret_cast<Packet*>(argument);
-    if (up_) {
-      sink_->Receive(packet);
-    } else {
-      context_->packets.Delete(packet);
-    }
+    DeliverBeside();
   }
 }
 

@@ -28,6 +28,8 @@ class PacketSource {
   virtual Packet* NextPacket() = 0;
   // Whether NextPacket may have one, or wants to know when the link is idle. False saves an event.
   virtual bool MayHavePacket() const = 0;
+  // With staged events: the packet in progress has left.
+  virtual void OnLeft() {}
   // A fault or a downed link took a packet that was sent: it arrives nowhere.
   virtual void OnLost(const Packet& packet) = 0;
 
@@ -60,6 +62,7 @@ struct NetworkContext {
   PacketPool packets;
   FaultHook fault_hook;
   FabricStatistics statistics;
+  bool staged_events = false;  // SwitchSettings::staged_events
 };
 
 class Transmitter final : public EventTarget {
@@ -86,6 +89,8 @@ class Transmitter final : public EventTarget {
   Picos delay() const { return delay_; }
   // When the packet in progress has left; in the past when there is none.
   Picos busy_until() const { return busy_until_; }
+  // No packet is in progress. With staged events that is so from the event of its end on.
+  bool idle(Picos now) const { return busy_until_ <= now && !in_progress_; }
   Picos TimeOf(uint32_t bytes) const {
     return picos_per_byte_ != 0 ? bytes * picos_per_byte_ : SerialisationTime(bytes, rate_bps_);
   }
@@ -102,7 +107,11 @@ class Transmitter final : public EventTarget {
  private:
   enum : uint32_t { kIdle, kArrival, kBeside };
   void Send(Packet* packet);
+  // Staged events: the packet in progress has left.
+  void Left();
   void Deliver();
+  void ScheduleArrival(bool more);
+  void DeliverBeside();
   void Lose(Packet* packet);
   PacketFate FateOf(const Packet& packet) const;
 
@@ -115,6 +124,8 @@ class Transmitter final : public EventTarget {
   Picos busy_until_ = 0;
   PacketQueue wire_;
   PacketQueue control_;
+  PacketQueue beside_;  // staged events: control packets on their way
+  uint32_t left_ = 0;   // staged events: packets of wire_ that have left, all but one at the most
   uint32_t id_;
   bool up_ = true;
   bool counted_ = true;  // false: a loop inside a NIC, no link
@@ -122,6 +133,8 @@ class Transmitter final : public EventTarget {
   bool idle_event_ = false;
   bool arrival_event_ = false;
   bool kicking_ = false;
+  bool in_progress_ = false;  // staged events only
+  bool lost_ = false;         // the packet in progress is on no wire
   LinkTruth truth_;
 };
 
