@@ -109,7 +109,13 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     return Attempt<Request>::Again();  // 32 receives are open
   const uint32_t n = static_cast<uint32_t>(buffers.size());
   const uint32_t seq = connection.seq;
-  uint32_t least = 0, wanted = 0, op_hint = 0;
+  const MemoryHandle* first = buffers[0].memory;
+  if (first == nullptr) [[unlikely]]
+    first = &MemoryHandle::None();
+  const Claim& claim = engine.classifier.OfReceive(first->hint());
+  group.counter = claim.counter;
+  group.entries[0].op_hint = claim.op_hint;  // for the group
+  uint32_t least = 0, wanted = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const ReceiveBuffer& buffer = buffers[i];
     const MemoryHandle* memory = buffer.memory;
@@ -123,11 +129,6 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
       }
       memory = &MemoryHandle::None();
     }
-    if (i == 0) {
-      const Claim& claim = engine.classifier.OfReceive(memory->hint());
-      op_hint = claim.op_hint;
-      group.counter = claim.counter;
-    }
     const ChunkNeed need = NeedOf(*connection.path, static_cast<uint32_t>(buffer.bytes));
     least += need.least;
     wanted += need.wanted;
@@ -140,7 +141,6 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     entry.chunks = static_cast<uint16_t>(need.wanted);
     entry.group_size = static_cast<uint8_t>(n);
     entry.sub = static_cast<uint8_t>(i);
-    entry.op_hint = op_hint;
     entry.seq = seq;
     group.subs[i] = {.granted = static_cast<uint16_t>(need.wanted), .memory = buffer.memory};
   }
@@ -248,10 +248,10 @@ namespace {
 [[gnu::always_inline]] inline TestOutcome Finish(RequestBase& request, int* sizes) noexcept {
   request.open = false;
   --request.connection->open_requests;
-  uint32_t bytes = 0;
+  uint32_t bytes;
   if (request.kind == RequestKind::kSend) {
     bytes = static_cast<SendRequest&>(request).bytes;
-  } else if (request.kind == RequestKind::kReceive) {
+  } else if (request.kind == RequestKind::kReceive) [[likely]] {
     const auto& group = static_cast<RecvGroup&>(request);
     if (group.n != 1) [[unlikely]] {
       ReportGroup(group, sizes);
