@@ -150,41 +150,6 @@ std::vector<std::string> FindMisspelt(const char* const* environ) {
   return lines;
 }
 
-Result<Marking> ChooseMarking(const Params& params, int communicator_traffic_class, bool infiniband) {
-  Marking marking;
-  int from_communicator = communicator_traffic_class;
-  if (from_communicator == -1 || from_communicator == INT_MIN) from_communicator = -1;
-  const bool sl_set = params.sl >= 0 || params.ib_sl >= 0;
-  const bool tc_set = params.tc >= 0 || params.ib_tc >= 0;
-  const bool used = from_communicator != -1 && !(infiniband ? sl_set : tc_set);
-  const int max = infiniband ? 15 : 255;
-  if (used && (from_communicator < 0 || from_communicator > max)) {
-    return InvalidArgument("trafficClass " + std::to_string(from_communicator) +
-                           " of the communicator is out of range 0.." + std::to_string(max) +
-                           (infiniband ? " (on InfiniBand it is the service level)" : "") +
-                           "; change it in ncclConfig_t, or set " + (infiniband ? "SLUICE_SL" : "SLUICE_TC"));
-  }
-  const auto choose = [](int& field, const char*& source, int value, const char* name) {
-    if (value < 0) return;
-    field = value;
-    source = name;
-  };
-  // Weakest first.
-  if (used) {
-    if (infiniband) {
-      choose(marking.sl, marking.sl_source, from_communicator, "communicator");
-    } else {
-      choose(marking.tc, marking.tc_source, from_communicator, "communicator");
-    }
-  }
-  choose(marking.sl, marking.sl_source, params.ib_sl, "NCCL_IB_SL");
-  choose(marking.sl, marking.sl_source, params.sl, "SLUICE_SL");
-  choose(marking.tc, marking.tc_source, params.ib_tc, "NCCL_IB_TC");
-  choose(marking.tc, marking.tc_source, params.tc, "SLUICE_TC");
-  marking.control_tc = params.tc < 0 && params.ib_fifo_tc >= 0 ? params.ib_fifo_tc : marking.tc;
-  return marking;
-}
-
 const Result<Params>& GetParams() {
   static const auto* const kParams = [] {
     auto* parsed =

@@ -69,12 +69,13 @@ struct Params {
   int64_t ib_ar_threshold_bytes = 8192;
   bool ib_return_async_events = true;
 
-  // Marks on the wire. -1: unset. Use ChooseMarking.
+  // Marks on the wire. -1: unset. Use ResolveLanes (plugin/lanes.h).
   int ib_sl = -1;
   int ib_tc = -1;
   int ib_fifo_tc = -1;
-  int sl = -1;  // SLUICE_SL
-  int tc = -1;  // SLUICE_TC
+  int sl = -1;         // SLUICE_SL
+  int tc = -1;         // SLUICE_TC
+  std::string policy;  // SLUICE_POLICY; use GetPolicy (plugin/lanes.h)
 
   // Memory.
   RelaxedOrdering ib_pci_relaxed_ordering = RelaxedOrdering::kAuto;
@@ -97,21 +98,6 @@ struct Params {
   // first init.
   std::vector<std::string> notes;
 };
-
-// Service level and traffic class of the queue pairs of one communicator.
-struct Marking {
-  int sl = 0;
-  int tc = 0;
-  int control_tc = 0;
-  const char* sl_source = "default";  // the variable, "communicator" or "default"; for the log
-  const char* tc_source = "default";
-};
-
-// Precedence per field: SLUICE_SL, SLUICE_TC; then NCCL_IB_FIFO_TC (control queue pairs only); then
-// NCCL_IB_SL, NCCL_IB_TC; then the communicator's trafficClass; then 0. The communicator's one number sets
-// the service level (0-15) on InfiniBand and the traffic class (0-255) on Ethernet, never both. -1 and
-// INT_MIN (NCCL_CONFIG_UNDEF_INT): the user set none.
-Result<Marking> ChooseMarking(const Params& params, int communicator_traffic_class, bool infiniband);
 
 // Value of a variable, null if unset: getenv, or a map in tests.
 using Environment = std::function<const char*(const char* name)>;

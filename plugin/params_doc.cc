@@ -70,17 +70,20 @@ The plugin does not start when such a variable has another value than its defaul
   page += R"(
 ## Service level and traffic class
 
-Both are separate: the service level is 0 to 15, the traffic class 0 to 255 (DSCP x 4 + ECN). For each of them, the first
-that is set wins:
+Both are separate: the service level is 0 to 15, the traffic class 0 to 255 (DSCP x 4 + ECN). For each service class and for
+each of the two, the first that is set wins:
 
-1. `SLUICE_SL`, `SLUICE_TC`
-2. `NCCL_IB_FIFO_TC`, for the control queue pairs only
-3. `NCCL_IB_SL`, `NCCL_IB_TC`
-4. the communicator's `trafficClass` (`ncclConfig_t`): the service level on InfiniBand, the traffic class on RoCE, never both
-5. 0
+| | service level | traffic class |
+|---|---|---|
+| 1 | the policy (`sl`) | the policy (`traffic_class` or `dscp`) |
+| 2 | `SLUICE_SL` | `SLUICE_TC` |
+| 3 | | `NCCL_IB_FIFO_TC`, for the control class only |
+| 4 | `NCCL_IB_SL` | `NCCL_IB_TC` |
+| 5 | on InfiniBand: the communicator's `trafficClass` (`ncclConfig_t`) | on RoCE: the communicator's `trafficClass` |
+| 6 | 0 | 0 |
 
 A `trafficClass` of -1 or `NCCL_CONFIG_UNDEF_INT` counts as unset. One that is out of range is an error of that communicator
-when nothing above it in the list is set.
+when any class uses it. `sluice policy show` prints what results for each class, and where it comes from.
 )";
   return page;
 }

@@ -16,6 +16,12 @@ Status Refuse(std::string_view name, const std::string& text, std::string_view c
   return InvalidArgument(std::move(message));
 }
 
+// Read and checked with the first communicator: GetPolicy.
+Status StorePolicy(const std::string& text, Params& params) {
+  params.policy = text;
+  return Status::Ok();
+}
+
 Status StoreHca(const std::string& text, Params& params) {
   params.ib_hca = text;
   return HcaFilter::Parse(text, "NCCL_IB_HCA").status();
@@ -194,6 +200,10 @@ const ParamSpec kRegistry[] = {
                   "Service level of every queue pair; wins over NCCL_IB_SL. -1: unset."),
     SLUICE_NUMBER("SLUICE_TC", tc, -1, 255, -1, "", "Sluice",
                   "Traffic class of every queue pair; wins over NCCL_IB_TC and NCCL_IB_FIFO_TC. -1: unset."),
+    {"SLUICE_POLICY", "policy", "", "Sluice", kHonoured, TextParam{StorePolicy, "a file, or TOML text", ""},
+     "Service classes and the rules that lead operations to them: docs/policy.md. A value with a line break "
+     "or `=` is the policy itself, any other one the path of a file. Unset: the built-in policy, which names "
+     "no service level and no traffic class."},
     // Memory.
     SLUICE_NUMBER(
         "NCCL_IB_PCI_RELAXED_ORDERING", ib_pci_relaxed_ordering, 0, 2, 2, "", "NCCL 2.12",

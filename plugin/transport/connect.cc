@@ -126,9 +126,7 @@ void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
   path.peer = link.peer.host;
   const Params& params = engine.params;
   const auto pair_count = static_cast<uint32_t>(matched->size());
-  // The frame holds all queue pair numbers: at most 64 a pair.
-  const uint32_t queues =
-      std::min(64u, static_cast<uint32_t>(params.qps_per_class * params.ib_qps_per_connection));
+  const auto queues = static_cast<uint32_t>(key.queue_pairs);
   path.classes.push_back({.name = "bulk",
                           .sl = static_cast<uint8_t>(key.sl),
                           .traffic_class = static_cast<uint8_t>(key.tc),
@@ -187,7 +185,9 @@ void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
 
 void EnsurePath(OutLink& link, const AttemptPtr& attempt) {
   if (attempt->finished.load(std::memory_order_relaxed)) return;
-  const PathKey key{attempt->marking.sl, attempt->marking.tc, attempt->marking.control_tc};
+  const LaneSpec& bulk = LaneOf(attempt->lanes, BuiltInClass::kBulk);
+  const LaneSpec& control = LaneOf(attempt->lanes, BuiltInClass::kControl);
+  const PathKey key{bulk.sl, bulk.traffic_class, control.traffic_class, bulk.queue_pairs};
   const auto found = link.paths.find(key);
   if (found != link.paths.end() && !found->second->failed && !found->second->closing) {
     OutPath& path = *found->second;

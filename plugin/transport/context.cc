@@ -137,12 +137,12 @@ Result<NetContext*> NetContext::Create(uint64_t comm_id, const CommConfig& confi
   Result<DeviceTable*> table = DeviceTable::Get();
   if (!table.ok()) return table.status();
   const Result<Params>& params = GetParams();
+  const Result<std::shared_ptr<const Policy>>& policy = GetPolicy();
+  if (!policy.ok()) return policy.status();
   for (const bool infiniband : {true, false}) {
-    const Result<Marking> marking = ChooseMarking(*params, config.traffic_class, infiniband);
-    const bool present = (*table)->Has(infiniband ? LinkLayer::kInfiniBand : LinkLayer::kEthernet);
-    if (present && !marking.ok()) return marking.status();
+    if (!(*table)->Has(infiniband ? LinkLayer::kInfiniBand : LinkLayer::kEthernet)) continue;
+    SLUICE_RETURN_IF_ERROR(ResolveLanes(*params, **policy, config.traffic_class, infiniband).status());
   }
-  if (const Result<std::shared_ptr<const Policy>>& policy = GetPolicy(); !policy.ok()) return policy.status();
   // Contexts stay reachable to the end of the process: a late call finds a finalized one.
   static std::mutex mutex;
   static auto* const contexts = new std::deque<ContextState>;
@@ -242,21 +242,22 @@ Attempt<SendComm> NetContext::Connect(int device, ConnectionHandle* handle, cons
     Result<Engine*> used = UseEngine(context, device);
     if (!used.ok()) return fail(used.status());
     Engine& engine = **used;
-    Result<Marking> marking =
-        ChooseMarking(engine.params, config != nullptr ? config->traffic_class : context.config.traffic_class,
-                      engine.infiniband);
+    // The context was made, so the policy is sound.
+    Result<std::vector<LaneSpec>> lanes = ResolveLanes(
+        engine.params, **GetPolicy(),
+        config != nullptr ? config->traffic_class : context.config.traffic_class, engine.infiniband);
     const bool layers_differ =
         target.link_layer !=
         static_cast<uint8_t>(engine.infiniband ? LinkLayer::kInfiniBand : LinkLayer::kEthernet);
-    if (!marking.ok() || layers_differ) {
+    if (!lanes.ok() || layers_differ) {
       engine.loop.Post([&engine] { DropUser(engine); });
-      if (!marking.ok()) return fail(marking.status());
+      if (!lanes.ok()) return fail(lanes.status());
       return fail(InvalidUsage("device " + engine.Describe() + " is " +
                                (engine.infiniband ? "InfiniBand" : "RoCE") + " and the peer's is " +
                                (engine.infiniband ? "RoCE" : "InfiniBand") +
                                "; choose devices of one link layer with NCCL_IB_HCA on every host"));
     }
-    auto attempt = std::make_shared<ConnectAttempt>(engine, target, *marking);
+    auto attempt = std::make_shared<ConnectAttempt>(engine, target, std::move(*lanes));
     {
       std::lock_guard lock(attempts.mutex);
       target.attempt = attempts.next++;

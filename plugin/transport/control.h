@@ -10,8 +10,10 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "plugin/lanes.h"
 #include "plugin/transport/engine.h"
 #include "plugin/transport/link.h"
 #include "plugin/transport/path.h"
@@ -20,12 +22,12 @@ namespace sluice {
 
 // One connect(): made by the service thread, worked on by the event thread, polled by the service thread.
 struct ConnectAttempt {
-  ConnectAttempt(Engine& owner, const ListenHandle& target, const Marking& chosen)
-      : engine(owner), handle(target), marking(chosen) {}
+  ConnectAttempt(Engine& owner, const ListenHandle& target, std::vector<LaneSpec> chosen)
+      : engine(owner), handle(target), lanes(std::move(chosen)) {}
 
   Engine& engine;
   const ListenHandle handle;
-  const Marking marking;
+  const std::vector<LaneSpec> lanes;
 
   // Any thread: pending until `finished`; then exactly one of connection and error is set.
   std::atomic<bool> finished{false};
@@ -59,6 +61,7 @@ struct PathKey {
   int sl;
   int tc;
   int control_tc;
+  int queue_pairs;
   auto operator<=>(const PathKey&) const = default;
 };
 

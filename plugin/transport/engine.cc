@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "plugin/lanes.h"
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
 #include "plugin/transport/devices.h"
@@ -142,9 +143,12 @@ Status Engine::OpenFlush(EnginePort& port) {
   rtr.dgid = port.gid.gid;
   rtr.dlid = port.attributes.lid;
   rtr.is_global = !infiniband || (port.attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
-  const Result<Marking> marking = ChooseMarking(params, config.traffic_class, infiniband);
-  if (!marking.ok()) return marking.status();
-  rtr.sl = static_cast<uint8_t>(marking->sl);
+  const Result<std::shared_ptr<const Policy>>& policy = GetPolicy();
+  if (!policy.ok()) return policy.status();
+  const Result<std::vector<LaneSpec>> lanes =
+      ResolveLanes(params, **policy, config.traffic_class, infiniband);
+  if (!lanes.ok()) return lanes.status();
+  rtr.sl = static_cast<uint8_t>(LaneOf(*lanes, BuiltInClass::kBulk).sl);
   SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRtr(rtr));
   SLUICE_RETURN_IF_ERROR(port.flush_qp.ToRts({.timeout = static_cast<uint8_t>(params.ib_timeout),
                                               .retry_cnt = static_cast<uint8_t>(params.ib_retry_cnt)}));

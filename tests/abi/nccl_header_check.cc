@@ -16,7 +16,7 @@ static_assert(kInvalidUsage == static_cast<int>(ncclInvalidUsage));
 static_assert(kRemoteError == static_cast<int>(ncclRemoteError));
 static_assert(kInProgress == static_cast<int>(ncclInProgress));
 static_assert(sizeof(NcclResult) == sizeof(ncclResult_t));
-// ChooseMarking takes it for "the user set none".
+// ResolveLanes takes it for "the user set none".
 static_assert(NCCL_CONFIG_UNDEF_INT == INT_MIN);
 
 }  // namespace sluice::nccl

@@ -40,11 +40,12 @@ TEST(ParamsDocTest, HonouredValuesAreRead) {
   for (const ParamSpec& spec : ParamRegistry()) {
     if (spec.status != ParamStatus::kHonoured) continue;
     const std::string field = spec.field;
-    const bool by_marking =
-        field == "sl" || field == "tc" || field == "ib_sl" || field == "ib_tc" || field == "ib_fifo_tc";
-    const bool read = by_marking ? code.find("ChooseMarking(") != std::string::npos
-                                 : code.find("." + field) != std::string::npos ||
-                                       code.find(">" + field) != std::string::npos;
+    const bool by_lanes = field == "sl" || field == "tc" || field == "ib_sl" || field == "ib_tc" ||
+                          field == "ib_fifo_tc" || field == "qps_per_class";
+    const bool read = by_lanes            ? code.find("ResolveLanes(") != std::string::npos
+                      : field == "policy" ? code.find("GetPolicy(") != std::string::npos
+                                          : code.find("." + field) != std::string::npos ||
+                                                code.find(">" + field) != std::string::npos;
     EXPECT_TRUE(read) << spec.name
                       << " is called honoured, but nothing in plugin/transport reads Params::" << field;
   }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <climits>
 #include <cstring>
 #include <map>
 #include <set>
@@ -165,59 +164,6 @@ TEST(ParamsTest, Contradictions) {
   EXPECT_THAT(ParseOk({{"SLUICE_SL", "3"}, {"NCCL_IB_SL", "3"}}).notes, IsEmpty());
   EXPECT_THAT(ParseOk({{"NCCL_IB_GID_INDEX", "3"}, {"NCCL_IB_ADDR_FAMILY", "AF_INET"}}).notes,
               ElementsAre(HasSubstr("NCCL_IB_GID_INDEX=3 wins")));
-}
-
-TEST(MarkingTest, PrecedencePerField) {
-  const auto choose = [](const Variables& variables, int communicator, bool infiniband) {
-    const Result<Marking> marking = ChooseMarking(ParseOk(variables), communicator, infiniband);
-    EXPECT_TRUE(marking.ok()) << marking.status().message();
-    return *marking;
-  };
-  Marking marking = choose({}, -1, true);
-  EXPECT_EQ(marking.sl, 0);
-  EXPECT_EQ(marking.tc, 0);
-  EXPECT_EQ(marking.control_tc, 0);
-  EXPECT_STREQ(marking.sl_source, "default");
-
-  // The communicator's number is the service level on InfiniBand, the traffic class on RoCE, never both.
-  marking = choose({}, 5, true);
-  EXPECT_EQ(marking.sl, 5);
-  EXPECT_EQ(marking.tc, 0);
-  EXPECT_STREQ(marking.sl_source, "communicator");
-  marking = choose({}, 106, false);
-  EXPECT_EQ(marking.sl, 0);
-  EXPECT_EQ(marking.tc, 106);
-  EXPECT_EQ(marking.control_tc, 106);
-
-  marking = choose({{"NCCL_IB_TC", "41"}, {"NCCL_IB_FIFO_TC", "192"}}, 106, false);
-  EXPECT_EQ(marking.tc, 41);
-  EXPECT_EQ(marking.control_tc, 192);
-  EXPECT_STREQ(marking.tc_source, "NCCL_IB_TC");
-  marking = choose({{"SLUICE_TC", "7"}, {"NCCL_IB_TC", "41"}, {"NCCL_IB_FIFO_TC", "192"}}, -1, false);
-  EXPECT_EQ(marking.tc, 7);
-  EXPECT_EQ(marking.control_tc, 7);
-  marking = choose({{"SLUICE_SL", "3"}, {"NCCL_IB_SL", "5"}}, 9, true);
-  EXPECT_EQ(marking.sl, 3);
-  EXPECT_STREQ(marking.sl_source, "SLUICE_SL");
-}
-
-TEST(MarkingTest, RangeOfTheCommunicator) {
-  const Params params;
-  for (const int unset : {-1, INT_MIN}) EXPECT_TRUE(ChooseMarking(params, unset, true).ok());
-  for (const int good : {0, 15}) EXPECT_TRUE(ChooseMarking(params, good, true).ok());
-  for (const int bad : {16, 135, 255, -2}) {
-    const Result<Marking> marking = ChooseMarking(params, bad, true);
-    ASSERT_FALSE(marking.ok());
-    EXPECT_THAT(marking.status().message(), AllOf(HasSubstr(std::to_string(bad)), HasSubstr("0..15")));
-  }
-  for (const int good : {0, 255}) EXPECT_TRUE(ChooseMarking(params, good, false).ok());
-  for (const int bad : {256, 300, -2}) {
-    const Result<Marking> marking = ChooseMarking(params, bad, false);
-    ASSERT_FALSE(marking.ok());
-    EXPECT_THAT(marking.status().message(), AllOf(HasSubstr(std::to_string(bad)), HasSubstr("0..255")));
-  }
-  // Nobody reads a number that a variable overrides.
-  EXPECT_TRUE(ChooseMarking(ParseOk({{"NCCL_IB_SL", "1"}}), 300, true).ok());
 }
 
 TEST(MisspeltTest, NamesTheVariableThatWasMeant) {
