@@ -88,6 +88,20 @@ CtsOutcome PostCts(RecvGroup& group) noexcept {
   return CtsOutcome::kDone;
 }
 
+namespace {
+
+[[gnu::cold, gnu::noinline]] Attempt<Request> RefuseBuffer(RecvConnection& connection, uint32_t index,
+                                                           const ReceiveBuffer& buffer) noexcept {
+  connection.engine->FailPath(
+      *connection.path,
+      InvalidArgument("irecv buffer " + std::to_string(index) + " of " + std::to_string(buffer.bytes) +
+                      " bytes " +
+                      (buffer.memory == nullptr ? "has no memory handle" : "exceeds 2147483647")));
+  return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
+}
+
+}  // namespace
+
 Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcept {
   auto& connection = *static_cast<RecvConnection*>(this);
   Engine& engine = *connection.engine;
@@ -109,24 +123,13 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     return Attempt<Request>::Again();  // 32 receives are open
   const uint32_t n = static_cast<uint32_t>(buffers.size());
   const uint32_t seq = connection.seq;
-  uint32_t least = 0, wanted = 0, op_hint = 0;
+  uint32_t least = 0, wanted = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const ReceiveBuffer& buffer = buffers[i];
     const MemoryHandle* memory = buffer.memory;
     if (buffer.bytes > kMaxMessageBytes || memory == nullptr) [[unlikely]] {
-      if (buffer.bytes != 0) {
-        engine.FailPath(
-            *connection.path,
-            InvalidArgument("irecv buffer " + std::to_string(i) + " of " + std::to_string(buffer.bytes) +
-                            " bytes " + (memory == nullptr ? "has no memory handle" : "exceeds 2147483647")));
-        return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
-      }
+      if (buffer.bytes != 0) return RefuseBuffer(connection, i, buffer);
       memory = &MemoryHandle::None();
-    }
-    if (i == 0) {
-      const Claim& claim = engine.classifier.OfReceive(memory->hint());
-      op_hint = claim.op_hint;
-      group.counter = claim.counter;
     }
     const ChunkNeed need = NeedOf(*connection.path, static_cast<uint32_t>(buffer.bytes));
     least += need.least;
@@ -140,7 +143,6 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     entry.chunks = static_cast<uint16_t>(need.wanted);
     entry.group_size = static_cast<uint8_t>(n);
     entry.sub = static_cast<uint8_t>(i);
-    entry.op_hint = op_hint;
     entry.seq = seq;
     group.subs[i] = {.granted = static_cast<uint16_t>(need.wanted), .memory = buffer.memory};
   }
@@ -155,6 +157,10 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
   ++connection.group;
   connection.seq = NextSequence(seq);
   ++connection.open_requests;
+  const MemoryHandle* const first = buffers[0].memory;
+  const Claim& claim = engine.classifier.OfReceive(first == nullptr ? MemoryHint() : first->hint());
+  group.counter = claim.counter;
+  group.entries[0].op_hint = claim.op_hint;  // for the group
   if (engine.has_waiting() || PostCts(group) != CtsOutcome::kDone) [[unlikely]] {
     const uint32_t entries = engine.ReceiveEntries();
     if (least > entries) {
@@ -248,10 +254,10 @@ namespace {
 [[gnu::always_inline]] inline TestOutcome Finish(RequestBase& request, int* sizes) noexcept {
   request.open = false;
   --request.connection->open_requests;
-  uint32_t bytes = 0;
+  uint32_t bytes;
   if (request.kind == RequestKind::kSend) {
     bytes = static_cast<SendRequest&>(request).bytes;
-  } else if (request.kind == RequestKind::kReceive) {
+  } else if (request.kind == RequestKind::kReceive) [[likely]] {
     const auto& group = static_cast<RecvGroup&>(request);
     if (group.n != 1) [[unlikely]] {
       ReportGroup(group, sizes);

@@ -34,7 +34,7 @@ struct alignas(64) CtsEntry {
   uint16_t chunks;  // immediates the sender may use for this message
   uint8_t group_size;
   uint8_t sub;
-  uint32_t op_hint;  // receiver's idea of the operation; 0: unknown
+  uint32_t op_hint;  // receiver's idea of the operation (PackOpHint), in a group's first entry; 0: unknown
   uint32_t seq;      // SequenceOf(group)
 };
 static_assert(sizeof(CtsEntry) == 64 && offsetof(CtsEntry, seq) == 60);

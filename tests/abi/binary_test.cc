@@ -62,9 +62,27 @@ std::string Dynamic() {
 
 TEST(BinaryTest, ExportsOnlyWhatNcclLooksUp) {
   const std::string symbols = Output(std::string(SLUICE_NM) + " -D --defined-only " + Plugin());
-  EXPECT_THAT(Names(symbols),
-              UnorderedElementsAre("ncclNetPlugin_v7", "ncclNetPlugin_v8", "ncclNetPlugin_v9",
-                                   "ncclNetPlugin_v10", "ncclNetPlugin_v11", "ncclNetPlugin_v12"));
+  EXPECT_THAT(
+      Names(symbols),
+      UnorderedElementsAre("ncclNetPlugin_v7", "ncclNetPlugin_v8", "ncclNetPlugin_v9", "ncclNetPlugin_v10",
+                           "ncclNetPlugin_v11", "ncclNetPlugin_v12", "ncclTunerPlugin_v1",
+                           "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4",
+                           "ncclTunerPlugin_v5", "ncclTunerPlugin_v6", "ncclProfiler_v1", "ncclProfiler_v2",
+                           "ncclProfiler_v3", "ncclProfiler_v4", "ncclProfiler_v5", "ncclProfiler_v6"));
+}
+
+// glibc keeps 1664 bytes for the thread-local storage of all libraries that are opened later.
+TEST(BinaryTest, ThreadLocalStorageIsSmall) {
+#ifndef SLUICE_SANITIZED
+  const std::string headers = Output(std::string(SLUICE_READELF) + " -lW " + Plugin());
+  const size_t at = headers.find("  TLS ");
+  ASSERT_NE(at, std::string::npos) << headers;
+  unsigned long offset = 0, address = 0, physical = 0, in_file = 0, in_memory = 0;
+  ASSERT_EQ(std::sscanf(headers.c_str() + at, " TLS %lx %lx %lx %lx %lx", &offset, &address, &physical,
+                        &in_file, &in_memory),
+            5);
+  EXPECT_LE(in_memory, 128u);
+#endif
 }
 
 TEST(BinaryTest, NeedsOnlyLibcAndVerbs) {

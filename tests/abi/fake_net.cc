@@ -135,6 +135,7 @@ Result<NetContext*> NetContext::Create(uint64_t /*comm_id*/, const CommConfig& c
   state.traffic_class = config.traffic_class;
   return AnswerResult<NetContext*>(&state.context);
 }
+void NetContext::SetAskProfiler(AskProfiler /*ask*/) {}
 Result<NetContext*> NetContext::Global(DebugLogger /*logger*/) {
   return AnswerResult<NetContext*>(&Get().global);
 }

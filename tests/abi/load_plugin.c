@@ -94,6 +94,71 @@ static void Use(void* const* table, int version, size_t properties_bytes) {
   printf("v%d: %d devices\n", version, count);
 }
 
+// The other halves: a name and functions, some of which may be missing.
+static const struct {
+  const char* symbol;
+  size_t words;       // of the first five versions
+  size_t last_words;  // of the sixth
+  int may_be_null;    // word, or 0
+} kHalves[] = {{"ncclProfiler_v%d", 6, 6, 0}, {"ncclTunerPlugin_v%d", 4, 5, 4}};
+
+static void WalkHalves(void* library) {
+  for (size_t h = 0; h < sizeof(kHalves) / sizeof(kHalves[0]); ++h) {
+    for (int version = 1; version <= 6; ++version) {
+      char symbol[32];
+      snprintf(symbol, sizeof(symbol), kHalves[h].symbol, version);
+      void* const* const table = (void* const*)dlsym(library, symbol);
+      EXPECT(table != NULL, "%s is missing", symbol);
+      if (table == NULL) continue;
+      const size_t words = version == 6 ? kHalves[h].last_words : kHalves[h].words;
+      EXPECT(strcmp((const char*)table[0], "Sluice") == 0, "%s: name is %s", symbol, (const char*)table[0]);
+      for (size_t i = 1; i < words; ++i) {
+        Dl_info info;
+        if (table[i] == NULL && (int)i == kHalves[h].may_be_null) continue;
+        EXPECT(table[i] != NULL && dladdr(table[i], &info) != 0, "%s: member %zu is no function", symbol, i);
+      }
+    }
+  }
+  EXPECT(dlsym(library, "ncclProfiler_v7") == NULL, "ncclProfiler_v7 is there");
+}
+
+// A profiler from init to finalize, with what NCCL passes when something went wrong before.
+typedef int (*ProfilerInitV5)(void** ctx, uint64_t id, int* mask, const char* name, int nodes, int ranks,
+                              int rank, void* logger);
+typedef int (*StartEvent)(void* ctx, void** event, void* descr);
+typedef int (*OnEvent)(void* event);
+typedef int (*RecordState)(void* event, int state, void* args);
+
+static void UseProfiler(void* library) {
+  void* const* const table = (void* const*)dlsym(library, "ncclProfiler_v6");
+  if (table == NULL) return;
+  void* ctx = NULL;
+  int mask = -1;
+  EXPECT(((ProfilerInitV5)table[1])(&ctx, 42, &mask, NULL, 1, 2, 0, (void*)Logger) == 0,
+         "profiler init fails");
+  EXPECT(ctx != NULL && (mask & 1 << 4) != 0, "profiler: mask %x", mask);
+  struct {
+    uint64_t type;
+    void* parent;
+    int rank;
+    char rest[88];
+  } descr;
+  for (int type = 0; type < 16; ++type) {
+    void* event = (void*)1;
+    memset(&descr, 0, sizeof(descr));
+    descr.type = UINT64_C(1) << type;
+    descr.parent = (void*)(uintptr_t)0xdeadbeef;  // nobody's: must not be followed
+    EXPECT(((StartEvent)table[2])(type == 1 || type == 2 || type == 10 ? NULL : ctx, &event, &descr) == 0,
+           "startEvent(%d) fails", type);
+    EXPECT(((RecordState)table[4])(event, 20, NULL) == 0, "recordEventState(%d) fails", type);
+    EXPECT(((OnEvent)table[3])(event) == 0, "stopEvent(%d) fails", type);
+  }
+  EXPECT(((StartEvent)table[2])(NULL, NULL, NULL) == 0 && ((OnEvent)table[3])(NULL) == 0 &&
+             ((RecordState)table[4])(NULL, 20, NULL) == 0,
+         "null events are not tolerated");
+  EXPECT(((Finalize)table[5])(ctx) == 0, "profiler finalize fails");
+}
+
 int main(int argc, char** argv) {
   min_devices = argc > 1 && strcmp(argv[1], "-d") == 0;
   EXPECT(argc > 1 + min_devices, "usage: load_plugin [-d] PATH...");
@@ -111,6 +176,8 @@ int main(int argc, char** argv) {
         WalkWords(table, kVersions[v].version, kVersions[v].words);
         Use(table, kVersions[v].version, kVersions[v].properties_bytes);
       }
+      WalkHalves(library);
+      UseProfiler(library);
       EXPECT(dlsym(library, "ncclNetPlugin_v6") == NULL, "ncclNetPlugin_v6 is there");
       EXPECT(dlclose(library) == 0, "dlclose: %s", dlerror());
     }

@@ -89,12 +89,18 @@ Status Communicator::Register(std::byte* data, size_t bytes) {
 Status Communicator::Launch(const Shape& shape, std::byte* input, std::byte* output) {
   Operation op = core_.MakeOperation(shape, input, output);
   progress_->Post(op);
+  core_.EndTasks(op);
   gpu_->Launch(std::move(op));
   return Status::Ok();
 }
 
 Status Communicator::Wait() {
   return gpu_->Wait(core_.launched());
+}
+
+Status Communicator::Drain() {
+  progress_->Stop();
+  return job_->aborted() ? job_->status() : Status::Ok();
 }
 
 Status Communicator::Close() {
@@ -105,7 +111,12 @@ Status Communicator::Close() {
   Status status;
   if (service_ != nullptr) status = service_->Call([&] { return core_.CloseAll(); });
   service_.reset();
-  Status finalized = plugin_->Finalize(core_.config().net_context);
+  const CommunicatorConfig& config = core_.config();
+  if (config.profiler_context != nullptr) {
+    Status ended = config.profiler->Finalize(config.profiler_context);
+    if (status.ok()) status = std::move(ended);
+  }
+  Status finalized = plugin_->Finalize(config.net_context);
   return status.ok() ? finalized : status;
 }
 

@@ -36,6 +36,8 @@ class Communicator {
   // Asynchronous; operations execute in order.
   Status Launch(const Shape& shape, std::byte* input, std::byte* output);
   Status Wait();
+  // Until the plugin has reported everything that was launched; nothing may be launched afterwards.
+  Status Drain();
   uint64_t launched() const { return core_.launched(); }
   // Nanoseconds of each operation launched after the first `since`.
   std::vector<double> DurationsSince(uint64_t since) { return gpu_->DurationsSince(since); }

@@ -15,6 +15,7 @@ namespace {
 struct PublishedHandle {
   int32_t peer;
   int32_t channel;
+  int32_t shared;
   Handle handle;
 };
 
@@ -30,7 +31,10 @@ CommunicatorCore::CommunicatorCore(const CommunicatorConfig& config, NetPlugin* 
                                                                .flush = config_.flush,
                                                                .shared_send = shared_send_.data(),
                                                                .shared_receive = shared_receive_.data(),
-                                                               .foreign_attributes = &service_attributes_});
+                                                               .foreign_attributes = &service_attributes_,
+                                                               .profiler = config_.profiler,
+                                                               .profiler_context = config_.profiler_context,
+                                                               .claims = config_.claims});
 }
 
 std::vector<const PageBuffer*> CommunicatorCore::buffers() const {
@@ -45,9 +49,16 @@ std::vector<const PageBuffer*> CommunicatorCore::buffers() const {
 }
 
 void CommunicatorCore::MakeConnections() {
-  const bool shared = IsPointToPoint(config_.shape.op);
-  const Edges edges = ConnectionsOf(config_.shape);
-  auto make = [&](const std::vector<Edge>& list, bool send, Connections* out) {
+  // What all shapes of a kind need, once.
+  std::set<Edge> needed[2][2];  // by kind (point-to-point) and direction (sending)
+  auto need = [&](const Shape& shape) {
+    const Edges edges = ConnectionsOf(shape);
+    needed[IsPointToPoint(shape.op)][0].insert(edges.receive.begin(), edges.receive.end());
+    needed[IsPointToPoint(shape.op)][1].insert(edges.send.begin(), edges.send.end());
+  };
+  need(config_.shape);
+  for (const Shape& shape : config_.more) need(shape);
+  auto make = [&](const std::set<Edge>& list, bool shared, bool send, Connections* out) {
     std::set<int>
         owned;  // peers whose plugin connection exists; all channels share it when receives are grouped
     for (const Edge& edge : list) {
@@ -83,8 +94,10 @@ void CommunicatorCore::MakeConnections() {
       out->push_back(std::move(c));
     }
   };
-  make(edges.send, true, &send_);
-  make(edges.receive, false, &receive_);
+  for (const bool shared : {false, true}) {
+    make(needed[shared][1], shared, true, &send_);
+    make(needed[shared][0], shared, false, &receive_);
+  }
 }
 
 Status CommunicatorCore::ListenAll(std::string* handles) {
@@ -92,7 +105,7 @@ Status CommunicatorCore::ListenAll(std::string* handles) {
   for (const auto& c : receive_) {
     SLUICE_RETURN_IF_ERROR(plugin_->Properties(c->device, &ignored));
     if (!c->owns_comm) continue;
-    PublishedHandle published{c->edge.peer, c->edge.channel, {}};
+    PublishedHandle published{c->edge.peer, c->edge.channel, c->shared, {}};
     SLUICE_RETURN_IF_ERROR(plugin_->Listen(config_.net_context, c->device, &published.handle, &c->listen));
     if (c->listen == nullptr) return InternalError("listen succeeded without a listen communicator");
     handles->append(reinterpret_cast<const char*>(&published), sizeof published);
@@ -109,7 +122,10 @@ Status CommunicatorCore::TakeHandles(const std::vector<std::string>& all) {
     for (size_t at = 0; at + sizeof(PublishedHandle) <= theirs.size(); at += sizeof(PublishedHandle)) {
       PublishedHandle published;
       std::memcpy(&published, theirs.data() + at, sizeof published);
-      if (published.peer != config_.shape.rank || published.channel != c->edge.channel) continue;
+      if (published.peer != config_.shape.rank || published.channel != c->edge.channel ||
+          published.shared != static_cast<int32_t>(c->shared)) {
+        continue;
+      }
       c->handle = published.handle;
       found = true;
       break;
@@ -123,10 +139,9 @@ Status CommunicatorCore::TakeHandles(const std::vector<std::string>& all) {
   return Status::Ok();
 }
 
-Status CommunicatorCore::AnnounceConnecting() {
+Status CommunicatorCore::AnnounceConnecting(bool p2p) {
   if (!plugin_->has_set_attr()) return Status::Ok();
   nccl::NetAttr attr{};
-  const bool p2p = IsPointToPoint(config_.shape.op);
   attr.op = p2p ? 1u << nccl::kFuncSend | 1u << nccl::kFuncRecv | 1u << nccl::kFuncAllToAll |
                       1u << nccl::kFuncScatter | 1u << nccl::kFuncGather
                 : 0xffffffffu;
@@ -140,7 +155,7 @@ Status CommunicatorCore::AnnounceConnecting() {
 }
 
 Status CommunicatorCore::TryConnect(Connection& c) {
-  SLUICE_RETURN_IF_ERROR(AnnounceConnecting());
+  SLUICE_RETURN_IF_ERROR(AnnounceConnecting(c.shared));
   if (Status status =
           plugin_->Connect(config_.net_context, c.device, config_.traffic_class, &c.handle, &c.comm);
       !status.ok()) {
@@ -150,7 +165,7 @@ Status CommunicatorCore::TryConnect(Connection& c) {
 }
 
 Status CommunicatorCore::TryAccept(Connection& c) {
-  SLUICE_RETURN_IF_ERROR(AnnounceConnecting());
+  SLUICE_RETURN_IF_ERROR(AnnounceConnecting(c.shared));
   if (Status status = plugin_->Accept(c.listen, &c.comm); !status.ok()) {
     return RemoteError("accepting from rank " + std::to_string(c.edge.peer) + ": " + status.message());
   }
@@ -161,8 +176,9 @@ Status CommunicatorCore::TryAccept(Connection& c) {
 
 Status CommunicatorCore::ShareConnections() {
   for (Connections* list : {&send_, &receive_}) {
-    std::map<int, void*> comms;
+    std::map<int, void*> comms;  // of point-to-point connections, the only ones that share
     for (const auto& c : *list) {
+      if (!c->shared) continue;
       if (c->owns_comm) {
         comms[c->edge.peer] = c->comm;
         continue;
@@ -201,9 +217,10 @@ Status CommunicatorCore::Register(std::byte* data, size_t bytes) {
 std::shared_ptr<const Plan> CommunicatorCore::MakePlan(const Shape& shape) const {
   auto plan = std::make_shared<Plan>();
   plan->schedule = BuildSchedule(shape);
-  auto find = [](const Connections& list, int peer, int channel) {
+  const bool shared = IsPointToPoint(shape.op);
+  auto find = [shared](const Connections& list, int peer, int channel) {
     const auto it = std::find_if(list.begin(), list.end(), [&](const auto& c) {
-      return c->edge == Edge{peer, channel};
+      return c->edge == Edge{peer, channel} && c->shared == shared;
     });
     return it->get();
   };
@@ -231,8 +248,8 @@ std::shared_ptr<const Plan> CommunicatorCore::PlanFor(const Shape& shape) {
   constexpr size_t kKept = 8;
   for (const std::shared_ptr<const Plan>& plan : plans_) {
     const Shape& kept = plan->schedule.shape;
-    if (kept.op == shape.op && kept.block_elements == shape.block_elements && kept.proto == shape.proto &&
-        kept.registered == shape.registered && kept.root == shape.root)
+    if (kept.op == shape.op && kept.algo == shape.algo && kept.block_elements == shape.block_elements &&
+        kept.proto == shape.proto && kept.registered == shape.registered && kept.root == shape.root)
       return plan;
   }
   if (plans_.size() == kKept) plans_.erase(plans_.begin());
@@ -240,11 +257,49 @@ std::shared_ptr<const Plan> CommunicatorCore::PlanFor(const Shape& shape) {
 }
 
 Operation CommunicatorCore::MakeOperation(const Shape& shape, std::byte* input, std::byte* output) {
+  std::shared_ptr<const Plan> plan = PlanFor(shape);
+  std::shared_ptr<const TaskEvents> events = StartTasks(*plan);
   return {.id = ++launched_,
-          .plan = PlanFor(shape),
+          .plan = std::move(plan),
           .input = input,
           .output = output,
-          .launched_ns = clock_->NowNs()};
+          .launched_ns = clock_->NowNs(),
+          .events = std::move(events)};
+}
+
+// One task per collective, one per direction and peer of point-to-point calls.
+std::shared_ptr<const TaskEvents> CommunicatorCore::StartTasks(const Plan& plan) {
+  ProfilerPlugin* const profiler = config_.profiler;
+  if (profiler == nullptr) return nullptr;
+  void* const context = config_.profiler_context;
+  auto events = std::make_shared<TaskEvents>();
+  ProfilerTaskInfo info{
+      .shape = plan.schedule.shape, .count = plan.schedule.shape.block_elements, .sequence = launched_};
+  if (!IsPointToPoint(info.shape.op)) {
+    events->collective = profiler->StartTask(context, info, nullptr);
+    return events;
+  }
+  info.point_to_point = true;
+  for (const Strand& strand : plan.schedule.strands) {
+    for (const bool send : {false, true}) {
+      for (const int peer : send ? strand.send_to : strand.receive_from) {
+        void*& event = events->point_to_point[{send, peer}];
+        if (event != nullptr) continue;
+        info.send = send;
+        info.peer = peer;
+        void* const call = profiler->StartCall(context, info);
+        event = profiler->StartTask(context, info, call);
+        profiler->Stop(call);
+      }
+    }
+  }
+  return events;
+}
+
+void CommunicatorCore::EndTasks(const Operation& operation) {
+  if (operation.events == nullptr) return;
+  config_.profiler->Stop(operation.events->collective);
+  for (const auto& [key, event] : operation.events->point_to_point) config_.profiler->Stop(event);
 }
 
 Status CommunicatorCore::CloseAll() {

@@ -24,12 +24,16 @@ namespace sluice::perf {
 
 struct CommunicatorConfig {
   Shape shape;                  // operation, algorithm, ranks and channels: what to connect
+  std::vector<Shape> more{};    // further ones, of the same ranks and channels
   void* net_context = nullptr;  // from the plugin's init; finalized by the communicator
   int traffic_class = -1;
   int first_device = 0;  // channel c uses device first_device + c modulo device_count
   int device_count = 1;
-  int max_recvs = 1;   // receives to group; 1: none
-  bool flush = false;  // iflush after every receive
+  int max_recvs = 1;                   // receives to group; 1: none
+  bool flush = false;                  // iflush after every receive
+  ProfilerPlugin* profiler = nullptr;  // with its context, initialised
+  void* profiler_context = nullptr;
+  ClaimCheck* claims = nullptr;
 };
 
 class CommunicatorCore {
@@ -56,7 +60,8 @@ class CommunicatorCore {
 
   // Registers the user's buffers on every connection, as ncclCommRegister does.
   Status Register(std::byte* data, size_t bytes);
-  // The next operation, to be given to both engines.
+  // The next operation, to be given to both engines. EndTasks once they have it, as NCCL does.
+  void EndTasks(const Operation& operation);
   Operation MakeOperation(const Shape& shape, std::byte* input, std::byte* output);
   uint64_t launched() const { return launched_; }
   // Deregisters and closes everything; goes on after failures and returns the first.
@@ -68,10 +73,11 @@ class CommunicatorCore {
 
  private:
   void MakeConnections();
-  Status AnnounceConnecting();
+  Status AnnounceConnecting(bool p2p);
   Status RegisterBuffers(Connection& connection, bool send);
   std::shared_ptr<const Plan> MakePlan(const Shape& shape) const;
   std::shared_ptr<const Plan> PlanFor(const Shape& shape);
+  std::shared_ptr<const TaskEvents> StartTasks(const Plan& plan);
 
   const CommunicatorConfig config_;
   NetPlugin* plugin_;

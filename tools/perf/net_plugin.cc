@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,8 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+
+#include "tools/perf/profiler_plugin.h"
 
 namespace sluice::perf {
 namespace {
@@ -54,8 +57,13 @@ __attribute__((format(printf, 5, 6))) void Log(int level, unsigned long, const c
     fprintf(stderr, "%d %s:%d %s\n", getpid(), file != nullptr ? file : "?", line, text);
 }
 
-// No profiler is loaded: NCCL's callback then succeeds and leaves the event handle alone.
-nccl::NcclResult ProfilerCallback(void**, int, void*, int64_t, void*) {
+std::atomic<ProfilerPlugin*> callback_profiler{nullptr};
+
+// Without a profiler NCCL's callback succeeds and leaves the event handle alone. It follows a null phandle.
+nccl::NcclResult ProfilerCallback(void**, int type, void* phandle, int64_t id, void* data) {
+  ProfilerPlugin* const profiler = callback_profiler.load(std::memory_order_relaxed);
+  if (profiler != nullptr && type == nccl::kProfilerStart)
+    profiler->NetEvent(static_cast<void**>(phandle)[0], id, data);
   return nccl::kSuccess;
 }
 
@@ -353,6 +361,10 @@ std::unique_ptr<NetPlugin> TryVersion(Library& library, int api) {
 }
 
 }  // namespace
+
+void SetCallbackProfiler(ProfilerPlugin* profiler) {
+  callback_profiler.store(profiler, std::memory_order_relaxed);
+}
 
 std::string LastPluginWarning() {
   std::lock_guard lock(warning_mutex);

@@ -80,6 +80,10 @@ class NetPlugin {
   virtual Status IrecvConsumed(void* comm, int n, void* request) = 0;
 };
 
+// Whom NCCL's profiler callback reaches: null, as at the start, nobody. One profiler serves the process.
+class ProfilerPlugin;
+void SetCallbackProfiler(ProfilerPlugin* profiler);
+
 // What the plugin logged last at level WARN in this process; empty if nothing.
 std::string LastPluginWarning();
 

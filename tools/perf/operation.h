@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tools/perf/connection.h"
@@ -21,12 +23,23 @@ struct Plan {
   int channels = 1;
 };
 
+// The profiler's events of a launched operation.
+struct TaskEvents {
+  void* collective = nullptr;
+  std::map<std::pair<bool, int>, void*> point_to_point{};  // by direction (sending) and peer
+  void* Of(bool send, int peer) const {
+    const auto found = point_to_point.find({send, peer});
+    return found == point_to_point.end() ? collective : found->second;
+  }
+};
+
 struct Operation {
   uint64_t id = 0;  // 1, 2, ...: order of launch
   std::shared_ptr<const Plan> plan;
   std::byte* input = nullptr;
   std::byte* output = nullptr;
   int64_t launched_ns = 0;
+  std::shared_ptr<const TaskEvents> events{};  // null without a profiler
 };
 
 // Where a registered slice is sent from or lands.

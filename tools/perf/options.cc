@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "tools/perf/host_processor.h"
@@ -66,8 +67,10 @@ Result<size_t> ParseBytes(const std::string& text) {
 
 void AddOptions(CLI::App* app, Options* o) {
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app->add_option("--op", o->op_name,
-                  "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all or sendrecv")
+  app->add_option(
+         "--op", o->op_name,
+         "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, sendrecv, or mixed: all "
+         "of them in one communicator, and what the plugin says of each message is checked")
       ->capture_default_str();
   app->add_option("--algo", o->algo_name,
                   "ring or tree (all_reduce; other operations have no tree and use the ring)")
@@ -96,6 +99,16 @@ void AddOptions(CLI::App* app, Options* o) {
                   "with this program");
   app->add_option("--api", o->api,
                   "version of the NET interface, 7 to 12; default: the highest that the plugin has");
+  app->add_option(
+         "--profiler", o->profiler_text,
+         "version of the PROFILER interface, 1 to 6, that is loaded from the same library, 0 for none; auto: "
+         "that of the NCCL release with the NET version, where the plugin has it")
+      ->capture_default_str();
+  app->add_option("--tuner", o->tuner_text, "version of the TUNER interface, likewise")
+      ->capture_default_str();
+  app->add_flag(
+      "--show-lanes", o->show_lanes,
+      "behind the table: operations, service classes, messages and bytes as the plugin counts them");
   app->add_option(
          "--fabric", o->fabric_name,
          "soft (the software fabric), virtual (the same in virtual time, all ranks in one process), verbs "
@@ -159,7 +172,8 @@ Status ParseProto(const std::string& option, const std::string& name, std::optio
 }
 
 Status Validate(Options* o) {
-  SLUICE_RETURN_IF_ERROR(ParseOp("--op", o->op_name, &o->op));
+  o->mixed = o->op_name == "mixed";
+  if (!o->mixed) SLUICE_RETURN_IF_ERROR(ParseOp("--op", o->op_name, &o->op));
   SLUICE_RETURN_IF_ERROR(ParseAlgo("--algo", o->algo_name, &o->algo));
   SLUICE_RETURN_IF_ERROR(ParseProto("--proto", o->proto_name, &o->proto));
   SLUICE_RETURN_IF_ERROR(Pick<FabricKind>("--fabric", o->fabric_name,
@@ -198,6 +212,15 @@ Status Validate(Options* o) {
   if (o->ranks != 0) SLUICE_RETURN_IF_ERROR(InRange("--ranks", o->ranks, 1, 4096));
   SLUICE_RETURN_IF_ERROR(InRange("--multi-comm", o->communicators, 1, 64));
   if (o->api != 0) SLUICE_RETURN_IF_ERROR(InRange("--api", o->api, 7, 12));
+  for (const auto& [option, text, version] : {std::tuple{"--profiler", &o->profiler_text, &o->profiler},
+                                              std::tuple{"--tuner", &o->tuner_text, &o->tuner}}) {
+    if (*text == "auto") continue;
+    const char* const end = text->data() + text->size();
+    const auto parsed = std::from_chars(text->data(), end, *version);
+    if (parsed.ec != std::errc() || parsed.ptr != end)
+      return InvalidArgument(std::string(option) + " " + *text + ": not a version; use 0 to 6 or auto");
+    SLUICE_RETURN_IF_ERROR(InRange(option, *version, 0, 6));
+  }
   SLUICE_RETURN_IF_ERROR(InRange("--max-recvs", o->max_recvs, 0, 64));
   SLUICE_RETURN_IF_ERROR(InRange("--device", o->device, -1, 1023));
   if (o->merge != 0) SLUICE_RETURN_IF_ERROR(InRange("--merge", o->merge, 2, 8));
@@ -228,6 +251,15 @@ Status Validate(Options* o) {
   if (!is_virtual && (o->has_seed || o->host_preset != "ideal")) {
     return InvalidArgument("--host and --seed are for simulated hosts; use them with --fabric virtual");
   }
+  if (is_virtual && (o->mixed || o->show_lanes)) {
+    return InvalidArgument(
+        "--op mixed and --show-lanes look at one plugin per process; use them with --fabric soft or verbs");
+  }
+  if (o->mixed && (o->communicators != 1 || o->registered)) {
+    return InvalidArgument(
+        "--op mixed runs in one communicator with NCCL's own buffers; leave --multi-comm and "
+        "--register out");
+  }
   if (is_virtual && o->ranks > 256) return InRange("--ranks", o->ranks, 1, 256);
   if (!o->topology.empty() && o->fabric == FabricKind::kVerbs) {
     return InvalidArgument("--topology describes the software fabric; use it with --fabric soft");
@@ -242,7 +274,7 @@ std::string Options::Fingerprint() const {
         std::to_string(step_bytes), std::to_string(factor), std::to_string(iterations),
         std::to_string(warmup), std::to_string(checks), std::to_string(channels),
         std::to_string(communicators), std::to_string(root), std::to_string(registered),
-        std::to_string(max_recvs), std::to_string(merge)}) {
+        std::to_string(max_recvs), std::to_string(merge), std::to_string(show_lanes)}) {
     text += part + "/";
   }
   return text;

@@ -35,6 +35,8 @@ struct Options {
   int root = 0;
   std::string plugin;  // empty: the one beside the program
   int api = 0;
+  std::string profiler_text = "auto";
+  std::string tuner_text = "auto";
   std::string topology;
   int ranks_per_host = 0;  // 0: one, more where there are more ranks than hosts
   std::string host_preset = "ideal";
@@ -47,9 +49,13 @@ struct Options {
   int traffic_class = -1;
   std::string workload;  // a file; empty: one operation, size by size
   double timeout_s = 600;
+  bool show_lanes = false;
 
   // Set by Validate.
   Op op = Op::kAllReduce;
+  bool mixed = false;  // every operation in one communicator; op is one of them
+  int profiler = -1;   // version of the interface; 0: none, -1: of the NET version's release
+  int tuner = -1;
   Algo algo = Algo::kRing;
   std::optional<Proto> proto;  // nullopt: chosen by size
   FabricKind fabric = FabricKind::kAuto;

@@ -58,7 +58,7 @@ class Versioned final : public ProfilerPlugin {
 
   int version() const override { return kVersion; }
 
-  Status Init(const Communicator& communicator, void** context) override {
+  Status Init(const sluice::Communicator& communicator, void** context) override {
     *context = nullptr;
     communicator_ = communicator;
     nccl::NcclResult result = nccl::kSuccess;
@@ -131,7 +131,8 @@ class Versioned final : public ProfilerPlugin {
     return Start(context, descr);
   }
 
-  void* StartProxyOp(void* context, void* task, int pid, int channel, int peer, int messages, bool send) override {
+  void* StartProxyOp(void* context, void* task, int pid, int channel, int peer, int messages,
+                     bool send) override {
     if (!Wants(kProxy)) return nullptr;
     Descr descr = Describe(nccl::kProfileProxyOp, task);
     descr.proxyOp.pid = pid;
@@ -258,7 +259,8 @@ Result<std::unique_ptr<ProfilerPlugin>> ProfilerPlugin::Load(const std::string& 
   if (!plugin) plugin = TryVersion<nccl::ProfilerV2, 2>(library, version);
   if (!plugin) plugin = TryVersion<nccl::ProfilerV1, 1>(library, version);
   if (!plugin)
-    return InvalidArgument("the plugin " + path + " does not export ncclProfiler_v" + std::to_string(version));
+    return InvalidArgument("the plugin " + path + " does not export ncclProfiler_v" +
+                           std::to_string(version));
   return plugin;
 }
 

@@ -44,13 +44,14 @@ class ProfilerPlugin {
 
   virtual int version() const = 0;
   // *context null and no error: the plugin wants no events.
-  virtual Status Init(const Communicator& communicator, void** context) = 0;
+  virtual Status Init(const sluice::Communicator& communicator, void** context) = 0;
   virtual Status Finalize(void* context) = 0;
 
   // The user's call behind a point-to-point task (version 5 and later); null where it does not exist.
   virtual void* StartCall(void* context, const ProfilerTaskInfo& info) = 0;
   virtual void* StartTask(void* context, const ProfilerTaskInfo& info, void* call) = 0;
-  virtual void* StartProxyOp(void* context, void* task, int pid, int channel, int peer, int messages, bool send) = 0;
+  virtual void* StartProxyOp(void* context, void* task, int pid, int channel, int peer, int messages,
+                             bool send) = 0;
   // Into *step, which keeps what it holds where NCCL keeps it.
   virtual void StartStep(void* context, void* op, int number, void** step) = 0;
   virtual void BeforeSend(void* op, void* step, int number) = 0;

@@ -1,10 +1,13 @@
 #include "tools/perf/progress_engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "tools/perf/claim_check.h"
 #include "tools/perf/lines.h"
 #include "tools/perf/schedule_parts.h"
 
@@ -103,7 +106,31 @@ void ProgressEngine::AppendSub(const Operation& op, bool send, size_t strand, Co
   sub.connection = connection;
   sub.strand = strand;
   sub.steps = static_cast<int64_t>(messages) * op.plan->schedule.slice_steps;
+  if (context_.profiler != nullptr && op.events != nullptr) {
+    const int peer = connection->edge.peer;
+    sub.op_event =
+        context_.profiler->StartProxyOp(context_.profiler_context, op.events->Of(send, peer), getpid(),
+                                        connection->edge.channel, peer, static_cast<int>(messages), send);
+  }
   args->subs.push_back(sub);
+}
+
+void ProgressEngine::StartStep(const Args& args, Sub& sub, int64_t step) {
+  ProfilerHandle& handle = HandleOf(args, sub, step);
+  handle.sub = &sub;
+  if (sub.op_event != nullptr) {
+    context_.profiler->StartStep(context_.profiler_context, sub.op_event, MessageOf(args, step),
+                                 &handle.step_event);
+  }
+}
+
+void ProgressEngine::StopStep(const Args& args, Sub& sub, int64_t step) {
+  ProfilerHandle& handle = HandleOf(args, sub, step);
+  if (handle.step_event != nullptr) context_.profiler->Stop(std::exchange(handle.step_event, nullptr));
+}
+
+void ProgressEngine::EndSub(Sub& sub) {
+  if (sub.op_event != nullptr) context_.profiler->Stop(std::exchange(sub.op_event, nullptr));
 }
 
 Status ProgressEngine::ProgressAll(bool* idle) {
@@ -219,6 +246,7 @@ Status ProgressEngine::ProgressSend(Args& args, bool* idle) {
       if (c.shared && !registered)
         c.slots[static_cast<size_t>((sub.base + sub.posted) % kSteps)].address =
             SlotAddress(args, sub, sub.posted);
+      StartStep(args, sub, sub.posted);
       sub.posted += slice_steps;
       if (c.shared) {
         c.head.store(sub.base + sub.posted - kSteps, std::memory_order_release);
@@ -247,11 +275,15 @@ Status ProgressEngine::ProgressSend(Args& args, bool* idle) {
         c.slots[index].size.store(-1,
                                   std::memory_order_release);  // before the head, which gives the slot back
         sub.requests[index] = nullptr;
+        StopStep(args, sub, sub.done);
         sub.done += slice_steps;
         if (!c.shared) c.head.store(sub.base + sub.done, std::memory_order_release);
         context_.doorbell->Ring();
         *idle = false;
-        if (sub.done == sub.steps) ++args.subs_done;
+        if (sub.done == sub.steps) {
+          EndSub(sub);
+          ++args.subs_done;
+        }
       }
     }
   }
@@ -283,14 +315,18 @@ Status ProgressEngine::TrySend(Args& args, Sub& sub, bool* announced, bool* sent
     *announced = true;
     SLUICE_RETURN_IF_ERROR(Announce(args));
   }
-  ProfilerHandle& phandle = phandles_[index];
-  phandle = {nullptr, &sub};
+  ProfilerHandle& phandle = HandleOf(args, sub, sub.transmitted);
+  if (context_.profiler != nullptr)
+    context_.profiler->BeforeSend(sub.op_event, phandle.step_event, MessageOf(args, sub.transmitted));
   void*& request = sub.requests[index];
   if (Status status = context_.plugin->Isend(c.comm, data, bytes, c.tag, mhandle, &phandle, &request);
       !status.ok()) {
     return Explain("sending to", c, bytes, status);
   }
   if (request == nullptr) return Status::Ok();
+  if (context_.profiler != nullptr)
+    context_.profiler->AfterSend(sub.op_event, phandle.step_event, MessageOf(args, sub.transmitted));
+  if (context_.claims != nullptr) context_.claims->Sent(shape, c.edge.peer, bytes);
   sub.transmitted += args.op.plan->schedule.slice_steps;
   *sent = true;
   return Status::Ok();

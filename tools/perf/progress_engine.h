@@ -27,10 +27,13 @@
 #include "base/status.h"
 #include "tools/perf/net_plugin.h"
 #include "tools/perf/operation.h"
+#include "tools/perf/profiler_plugin.h"
 
 namespace sluice::perf {
 
 // What it needs to know of its communicator.
+class ClaimCheck;
+
 struct ProgressContext {
   NetPlugin* plugin = nullptr;
   Doorbell* doorbell = nullptr;  // rung when the GPU has something to do
@@ -40,6 +43,9 @@ struct ProgressContext {
   std::byte* shared_send = nullptr;  // slots of point-to-point connections: kSharedSteps per channel
   std::byte* shared_receive = nullptr;
   const std::atomic<uint64_t>* foreign_attributes = nullptr;  // counts setNetAttr calls of the service thread
+  ProfilerPlugin* profiler = nullptr;                         // null: none is loaded
+  void* profiler_context = nullptr;
+  ClaimCheck* claims = nullptr;  // told of every message; null: nobody looks
 };
 
 class ProgressEngine {
@@ -63,6 +69,11 @@ class ProgressEngine {
   std::vector<std::string> DescribeOpen() const;
 
  private:
+  // NCCL's struct behind `phandle`.
+  struct ProfilerHandle {
+    void* step_event = nullptr;
+    void* sub = nullptr;
+  };
   struct Sub {
     Connection* connection = nullptr;
     size_t strand = 0;
@@ -78,6 +89,8 @@ class ProgressEngine {
     std::array<void*, kSteps> requests{};
     std::array<void*, kSteps> consumed{};  // requests still owed to irecvConsumed
     int group_posted = 1;                  // buffers of the last irecv
+    void* op_event = nullptr;
+    std::array<ProfilerHandle, kSteps> phandles{};  // of the messages under way
   };
   // The connections of one operation (of one batch, if shared) that progress together.
   struct Args {
@@ -91,11 +104,16 @@ class ProgressEngine {
   };
   using Key = std::tuple<bool, const void*, int>;  // sending, connection (null: shared), channel
   using Queue = std::deque<std::unique_ptr<Args>>;
-  // NCCL's struct behind `phandle`; no profiler is loaded, so there is no event.
-  struct ProfilerHandle {
-    void* step_event = nullptr;
-    void* sub = nullptr;
-  };
+  ProfilerHandle& HandleOf(const Args& args, Sub& sub, int64_t step) const {
+    return sub.phandles[static_cast<size_t>(step / args.op.plan->schedule.slice_steps % kSteps)];
+  }
+  // Number of the message that a step belongs to.
+  static int MessageOf(const Args& args, int64_t step) {
+    return static_cast<int>(step / args.op.plan->schedule.slice_steps);
+  }
+  void StartStep(const Args& args, Sub& sub, int64_t step);
+  void StopStep(const Args& args, Sub& sub, int64_t step);
+  void EndSub(Sub& sub);
 
   bool TakePosted();
   void Append(const Operation& op);
@@ -127,7 +145,6 @@ class ProgressEngine {
   std::vector<Queue*> active_;  // queues that are not empty, oldest first
   nccl::NetAttr announced_{};
   uint64_t foreign_seen_ = 0;
-  std::array<ProfilerHandle, kMaxSubs> phandles_{};
 };
 
 // Finds the registration of a user's buffer that covers [address, address + bytes).

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "tools/perf/claim_check.h"
 #include "tools/perf/progress_engine.h"
 #include "tools/perf/schedule_parts.h"
 
@@ -57,9 +58,8 @@ Status ProgressEngine::PostGroup(Args& args, size_t first, bool* announced, bool
                         : c.mhandles[static_cast<size_t>(shape.proto)];
     }
     tags[n] = c.tag;
-    ProfilerHandle& phandle = phandles_[static_cast<size_t>(n)];
-    phandle = {nullptr, &sub};
-    phandles[n] = &phandle;
+    StartStep(args, sub, sub.posted);
+    phandles[n] = &HandleOf(args, sub, sub.posted);
     ++n;
   }
   if (n == 0) return Status::Ok();
@@ -80,6 +80,10 @@ Status ProgressEngine::PostGroup(Args& args, size_t first, bool* announced, bool
   for (int i = 0; i < head.group; ++i) {
     Sub& sub = args.subs[first + static_cast<size_t>(i)];
     if (sub.posted < sub.steps) {
+      if (context_.profiler != nullptr) {
+        context_.profiler->ReceivePosted(sub.op_event, HandleOf(args, sub, sub.posted).step_event,
+                                         MessageOf(args, sub.posted));
+      }
       if (!shape.registered) {
         const auto slot = static_cast<size_t>((sub.base + sub.posted) % kSteps);
         sub.connection->slots[slot].address = SlotAddress(args, sub, sub.posted);
@@ -111,6 +115,8 @@ Status ProgressEngine::TestReceives(Args& args, bool* idle) {
     void* data[kMaxSubs];
     void* mhandles[kMaxSubs];
     int64_t total = 0;
+    if (context_.claims != nullptr)
+      context_.claims->Received(schedule.shape, head.connection->edge.peer, head.group_posted);
     for (int i = 0; i < head.group; ++i) {
       Sub& sub = args.subs[first + static_cast<size_t>(i)];
       const int64_t step = head.received;
@@ -121,6 +127,9 @@ Status ProgressEngine::TestReceives(Args& args, bool* idle) {
                        InternalError("test reports " + std::to_string(sizes[members]) + " bytes"));
       }
       total += sizes[members];
+      if (context_.profiler != nullptr)
+        context_.profiler->Received(sub.op_event, HandleOf(args, sub, step).step_event,
+                                    MessageOf(args, step));
       data[members] = sub.connection->slots[static_cast<size_t>((sub.base + step) % kSteps)].address;
       mhandles[members] =
           schedule.shape.registered
@@ -196,9 +205,11 @@ Status ProgressEngine::RetireReceived(Args& args, bool* idle) {
           }
           request = nullptr;
         }
+        StopStep(args, sub, sub.done);
         sub.done += slice_steps;
         *idle = false;
         if (sub.done == sub.steps) {
+          EndSub(sub);
           ++args.subs_done;
           break;
         }

@@ -18,10 +18,14 @@
 #include "tools/perf/abort.h"
 #include "tools/perf/benchmark_parts.h"
 #include "tools/perf/bootstrap.h"
+#include "tools/perf/claim_check.h"
 #include "tools/perf/communicator.h"
 #include "tools/perf/fabric_clock.h"
+#include "tools/perf/lanes_report.h"
 #include "tools/perf/library_messages.h"
+#include "tools/perf/mixed.h"
 #include "tools/perf/net_plugin.h"
+#include "tools/perf/plugin_halves.h"
 #include "tools/perf/report.h"
 #include "tools/perf/verify.h"
 #include "tools/perf/watchdog.h"
@@ -58,11 +62,12 @@ Result<std::vector<T>> GatherValues(Bootstrap* bootstrap, const T& mine) {
 // The benchmark proper, once the rank is in its job.
 class Benchmark {
  public:
-  Benchmark(const Options& options, const Place& place, NetPlugin* plugin, Bootstrap* bootstrap,
-            JobState* job, LibraryMessages* messages)
+  Benchmark(const Options& options, const Place& place, NetPlugin* plugin, const PluginHalves* halves,
+            Bootstrap* bootstrap, JobState* job, LibraryMessages* messages)
       : options_(options),
         place_(place),
         plugin_(plugin),
+        halves_(halves),
         bootstrap_(bootstrap),
         job_(job),
         messages_(messages),
@@ -73,15 +78,23 @@ class Benchmark {
     SLUICE_RETURN_IF_ERROR(OpenCommunicators());
     PrintHeader();
     if (place_.rank == 0) fabric_clock_.emplace();
-    for (size_t bytes = options_.min_bytes; bytes <= options_.max_bytes;) {
-      SLUICE_RETURN_IF_ERROR(RunSize(bytes));
-      bytes = NextSize(options_, bytes);
+    if (options_.mixed) {
+      SLUICE_RETURN_IF_ERROR(RunMixed());
+    } else {
+      for (size_t bytes = options_.min_bytes; bytes <= options_.max_bytes;) {
+        SLUICE_RETURN_IF_ERROR(RunSize(bytes));
+        bytes = NextSize(options_, bytes);
+      }
+      if (place_.rank == 0 && !options_.json) table_.Footer();
     }
-    if (place_.rank == 0 && !options_.json) table_.Footer();
+    if (options_.show_lanes) SLUICE_RETURN_IF_ERROR(ShowLanes());
     if (place_.rank == 0) PrintDilation();
     job_->SetActivity("closing the connections");
     SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
-    for (Member& member : members_) SLUICE_RETURN_IF_ERROR(member.communicator->Close());
+    for (Member& member : members_) {
+      if (halves_->tuner != nullptr) SLUICE_RETURN_IF_ERROR(halves_->tuner->Finalize(member.tuner_context));
+      SLUICE_RETURN_IF_ERROR(member.communicator->Close());
+    }
     return Status::Ok();
   }
 
@@ -91,6 +104,7 @@ class Benchmark {
   struct Member {
     PageBuffer input;
     PageBuffer output;
+    void* tuner_context = nullptr;
     std::unique_ptr<Communicator> communicator;  // last: it stops using the buffers before they go
   };
   Status OpenCommunicators() {
@@ -113,10 +127,29 @@ class Benchmark {
         }
       }
       config.net_context = context;
+      sluice::Communicator known;
+      known.hash = (*ids)[0] + static_cast<uint64_t>(i);
+      known.name = "perf";
+      known.rank = place_.rank;
+      known.ranks = known.nodes = place_.world;
+      if (halves_->profiler != nullptr) {
+        config.profiler = halves_->profiler.get();
+        SLUICE_RETURN_IF_ERROR(halves_->profiler->Init(known, &config.profiler_context));
+        if (config.profiler_context == nullptr) config.profiler = nullptr;
+      }
+      if (options_.mixed) {
+        known.traffic_class = plugin_->api() >= 11 ? options_.traffic_class : -1;
+        claims_ = std::make_unique<ClaimCheck>(plugin_->api(), config.profiler != nullptr, known);
+        config.claims = claims_.get();
+        config.more = MixedShapes(options_, place_.rank);
+      }
       Result<std::unique_ptr<Communicator>> made = Communicator::Create(config, plugin_, bootstrap_, job_);
       if (!made.ok()) return made.status();
       Member member;
       member.communicator = std::move(*made);
+      if (halves_->tuner != nullptr)
+        SLUICE_RETURN_IF_ERROR(halves_->tuner->Init(known, &member.tuner_context));
+      if (claims_ != nullptr) SLUICE_RETURN_IF_ERROR(claims_->Attach());
       const Shape largest = ShapeFor(options_, base_, options_.max_bytes);
       member.input = PageBuffer(InputElements(largest) * kElementBytes);
       member.output = PageBuffer(OutputElements(largest) * kElementBytes);
@@ -138,7 +171,8 @@ class Benchmark {
     config->first_device = devices_.first;
     config->device_count = devices_.count;
     config->flush = devices_.properties.force_flush;
-    config->max_recvs = IsPointToPoint(options_.op) ? *std::min_element(all->begin(), all->end()) : 1;
+    config->max_recvs =
+        IsPointToPoint(options_.op) || options_.mixed ? *std::min_element(all->begin(), all->end()) : 1;
     config->shape = base_;
     config->traffic_class = options_.traffic_class;
     max_recvs_ = config->max_recvs;
@@ -147,10 +181,84 @@ class Benchmark {
 
   Status RunAll(const Shape& shape, int times) {
     for (int i = 0; i < times; ++i) {
-      for (Member& m : members_)
+      for (Member& m : members_) {
+        SLUICE_RETURN_IF_ERROR(AskTuner(m, shape));
         SLUICE_RETURN_IF_ERROR(m.communicator->Launch(shape, m.input.data(), m.output.data()));
+      }
     }
     for (Member& m : members_) SLUICE_RETURN_IF_ERROR(m.communicator->Wait());
+    return Status::Ok();
+  }
+
+  // As NCCL does before a collective, not before point-to-point calls.
+  Status AskTuner(const Member& member, const Shape& shape) {
+    if (halves_->tuner == nullptr || IsPointToPoint(shape.op)) return Status::Ok();
+    constexpr int kNumbers[] = {nccl::kFuncAllReduce, nccl::kFuncAllGather, nccl::kFuncReduceScatter,
+                                nccl::kFuncBroadcast, nccl::kFuncReduce};
+    return halves_->tuner->GetCollInfo(member.tuner_context, kNumbers[static_cast<size_t>(shape.op)],
+                                       shape.block_elements * kElementBytes);
+  }
+
+  // Rounds of every operation in one communicator, all of a round in flight at once; then what the plugin said.
+  Status RunMixed() {
+    const std::vector<Shape> shapes = MixedShapes(options_, place_.rank);
+    struct Buffers {
+      PageBuffer input;
+      PageBuffer output;
+    };
+    std::vector<Buffers> buffers;
+    for (const Shape& shape : shapes) {
+      buffers.push_back({PageBuffer(std::max<size_t>(1, InputElements(shape)) * kElementBytes),
+                         PageBuffer(std::max<size_t>(1, OutputElements(shape)) * kElementBytes)});
+    }
+    Member& member = members_[0];
+    MixedOutcome mine;
+    for (int round = 0; round < options_.iterations; ++round) {
+      job_->SetActivity("running round " + std::to_string(round) + " of mixed operations");
+      const uint32_t first_round = round_ + 1;
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        FillInput(shapes[i], ++round_, reinterpret_cast<float*>(buffers[i].input.data()));
+        Poison(shapes[i], reinterpret_cast<float*>(buffers[i].output.data()));
+      }
+      SLUICE_RETURN_IF_ERROR(bootstrap_->Barrier());
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        SLUICE_RETURN_IF_ERROR(AskTuner(member, shapes[i]));
+        SLUICE_RETURN_IF_ERROR(
+            member.communicator->Launch(shapes[i], buffers[i].input.data(), buffers[i].output.data()));
+      }
+      SLUICE_RETURN_IF_ERROR(member.communicator->Wait());
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        mine.wrong_values += CountWrong(shapes[i], first_round + static_cast<uint32_t>(i),
+                                        reinterpret_cast<const float*>(buffers[i].output.data()));
+      }
+    }
+    SLUICE_RETURN_IF_ERROR(
+        bootstrap_->Barrier());  // the last receives are reported after the GPU has seen them
+    SLUICE_RETURN_IF_ERROR(member.communicator->Drain());
+    mine.claims = claims_->Totals();
+    Result<std::vector<MixedOutcome>> all = GatherValues(bootstrap_, mine);
+    if (!all.ok()) return all.status();
+    MixedOutcome sum;
+    for (const MixedOutcome& outcome : *all) sum.Add(outcome);
+    wrong_ += sum.wrong_values;
+    if (place_.rank == 0) {
+      const std::string text = DescribeMixed(sum, *halves_, plugin_->api(), options_.json);
+      printf("%s\n", text.c_str());
+      fflush(stdout);
+    }
+    return Status::Ok();
+  }
+
+  // What every rank's plugin counts, added up.
+  Status ShowLanes() {
+    Result<std::string> mine = SerializeLanes(getpid());
+    if (!mine.ok()) return mine.status();
+    Result<std::vector<std::string>> all = bootstrap_->AllGather(*mine);
+    if (!all.ok()) return all.status();
+    if (place_.rank == 0) {
+      printf("%s", DescribeLanes(*all, options_.json).c_str());
+      fflush(stdout);
+    }
     return Status::Ok();
   }
 
@@ -238,6 +346,7 @@ class Benchmark {
   const Options& options_;
   const Place& place_;
   NetPlugin* plugin_;
+  const PluginHalves* halves_;
   Bootstrap* bootstrap_;
   JobState* job_;
   LibraryMessages* messages_;
@@ -245,6 +354,7 @@ class Benchmark {
   Shape base_;
   DeviceChoice devices_;
   int max_recvs_ = 1;
+  std::unique_ptr<ClaimCheck> claims_;
   std::vector<Member> members_;
   std::optional<FabricClock> fabric_clock_;
   uint32_t round_ = 0;
@@ -312,6 +422,7 @@ int RunRank(const Options& options, const Place& place) {
   LibraryMessages messages;
   JobState job;
   std::unique_ptr<NetPlugin> plugin;
+  PluginHalves halves;
   std::unique_ptr<Bootstrap> bootstrap;
   size_t wrong = 0;
   {
@@ -321,6 +432,10 @@ int RunRank(const Options& options, const Place& place) {
       Result<std::unique_ptr<NetPlugin>> loaded = NetPlugin::Load(options.plugin, options.api);
       if (!loaded.ok()) return loaded.status();
       plugin = std::move(*loaded);
+      Result<PluginHalves> others = PluginHalves::Load(options.plugin, options, plugin->api());
+      if (!others.ok()) return others.status();
+      halves = std::move(*others);
+      SetCallbackProfiler(halves.profiler.get());
       BootstrapOptions where;
       where.rank = place.rank;
       where.world = place.world;
@@ -336,7 +451,7 @@ int RunRank(const Options& options, const Place& place) {
       job.OnAbort([&job, &place, link = bootstrap.get()] {
         if (job.origin() == place.rank) link->Fail(job.cause());
       });
-      Benchmark benchmark(options, place, plugin.get(), bootstrap.get(), &job, &messages);
+      Benchmark benchmark(options, place, plugin.get(), &halves, bootstrap.get(), &job, &messages);
       Status status = benchmark.Run();
       wrong = benchmark.wrong();
       if (!status.ok())

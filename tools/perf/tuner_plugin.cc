@@ -16,8 +16,8 @@ using Library = std::unique_ptr<void, LibraryCloser>;
 
 Status Check(const char* call, nccl::NcclResult result) {
   if (result == nccl::kSuccess) return Status::Ok();
-  return RemoteError(std::string("the tuner's ") + call + " returned " + std::to_string(static_cast<int>(result)) +
-                     "; NCCL would fail the collective");
+  return RemoteError(std::string("the tuner's ") + call + " returned " +
+                     std::to_string(static_cast<int>(result)) + "; NCCL would fail the collective");
 }
 
 template <typename Table, int kVersion>
@@ -27,7 +27,7 @@ class Versioned final : public TunerPlugin {
 
   int version() const override { return kVersion; }
 
-  Status Init(const Communicator& communicator, void** context) override {
+  Status Init(const sluice::Communicator& communicator, void** context) override {
     *context = nullptr;
     const auto ranks = static_cast<size_t>(communicator.ranks);
     const auto nodes = static_cast<size_t>(communicator.nodes);
@@ -47,10 +47,11 @@ class Versioned final : public TunerPlugin {
     if constexpr (kVersion <= 2) {
       int algorithm = -1, protocol = -1;
       if constexpr (kVersion == 1) {
-        return Check("getCollInfo", table_->getCollInfo(function, bytes, 0, 0, 1, &algorithm, &protocol, &channels));
-      } else {
         return Check("getCollInfo",
-                     table_->getCollInfo(context, function, bytes, 0, 0, 1, &algorithm, &protocol, &channels));
+                     table_->getCollInfo(function, bytes, 0, 0, 1, &algorithm, &protocol, &channels));
+      } else {
+        return Check("getCollInfo", table_->getCollInfo(context, function, bytes, 0, 0, 1, &algorithm,
+                                                        &protocol, &channels));
       }
     } else {
       float costs[nccl::kTunerAlgorithms][nccl::kTunerProtocols];
@@ -134,7 +135,8 @@ Result<std::unique_ptr<TunerPlugin>> TunerPlugin::Load(const std::string& path, 
   if (!plugin) plugin = TryVersion<nccl::TunerV2, 2>(library, version);
   if (!plugin) plugin = TryVersion<nccl::TunerV1, 1>(library, version);
   if (!plugin)
-    return InvalidArgument("the plugin " + path + " does not export ncclTunerPlugin_v" + std::to_string(version));
+    return InvalidArgument("the plugin " + path + " does not export ncclTunerPlugin_v" +
+                           std::to_string(version));
   return plugin;
 }
 

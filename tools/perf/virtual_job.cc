@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <set>
 
 #include "tools/perf/descriptors.h"
 
@@ -44,18 +45,33 @@ Result<size_t> VirtualJob::AddProcess(uint32_t host, const std::string& label) {
   }
   process.plugin = std::make_unique<VirtualPlugin>(std::move(*loaded), fabric_, process.number,
                                                    *FindHostPreset(options_.host_preset.c_str()));
+  Result<PluginHalves> halves = PluginHalves::Load(process.copy->path(), options_, process.plugin->api());
+  if (!halves.ok()) return halves.status();
+  process.halves = std::move(*halves);
   processes_.push_back(std::move(process));
   return processes_.size() - 1;
 }
 
-Status VirtualJob::Initialise(Communicator* communicator, size_t number, int traffic_class,
-                              std::vector<void*>* contexts) {
+Status VirtualJob::Initialise(Communicator* communicator, size_t number, const CommunicatorSpec& spec,
+                              std::vector<Contexts>* contexts) {
+  sluice::Communicator known;
+  known.hash = kFirstCommunicatorId + number;
+  known.name = spec.name;
+  known.ranks = static_cast<int>(contexts->size());
+  known.nodes = static_cast<int>(std::set(spec.processes.begin(), spec.processes.end()).size());
   for (size_t r = 0; r < contexts->size(); ++r) {
     Process& process = processes_[communicator->processes[r]];
     const int rank = static_cast<int>(r);
+    known.rank = rank;
     state_->SetActivity("initialising communicator " + std::to_string(number) + " of " + process.label);
     SLUICE_RETURN_IF_ERROR(
-        AtRank(rank, process.plugin->Init(&(*contexts)[r], kFirstCommunicatorId + number, traffic_class)));
+        AtRank(rank, process.plugin->Init(&(*contexts)[r].net, known.hash, spec.traffic_class)));
+    if (process.halves.profiler != nullptr) {
+      SLUICE_RETURN_IF_ERROR(AtRank(rank, process.halves.profiler->Init(known, &(*contexts)[r].profiler)));
+    }
+    void*& tuner = communicator->tuner_contexts.emplace_back();
+    if (process.halves.tuner != nullptr)
+      SLUICE_RETURN_IF_ERROR(AtRank(rank, process.halves.tuner->Init(known, &tuner)));
     if (process.devices.has_value()) continue;
     Result<DeviceChoice> choice = ChooseDevices(options_, process.plugin.get(), [] { return std::string(); });
     if (!choice.ok()) return AtRank(rank, choice.status());
@@ -68,8 +84,8 @@ Result<size_t> VirtualJob::OpenCommunicator(const CommunicatorSpec& spec) {
   const size_t number = communicators_.size();
   Communicator& communicator = communicators_.emplace_back();
   communicator.processes = spec.processes;
-  std::vector<void*> contexts(spec.processes.size());
-  SLUICE_RETURN_IF_ERROR(Initialise(&communicator, number, spec.traffic_class, &contexts));
+  std::vector<Contexts> contexts(spec.processes.size());
+  SLUICE_RETURN_IF_ERROR(Initialise(&communicator, number, spec, &contexts));
   if (IsPointToPoint(spec.shape.op)) {
     communicator.max_recvs = INT_MAX;
     for (const size_t process : spec.processes) {
@@ -83,7 +99,11 @@ Result<size_t> VirtualJob::OpenCommunicator(const CommunicatorSpec& spec) {
     CommunicatorConfig config;
     config.shape = spec.shape;
     config.shape.rank = rank;
-    config.net_context = contexts[r];
+    config.net_context = contexts[r].net;
+    if (contexts[r].profiler != nullptr) {
+      config.profiler = process.halves.profiler.get();
+      config.profiler_context = contexts[r].profiler;
+    }
     config.traffic_class = spec.traffic_class;
     config.first_device = process.devices->first;
     config.device_count = process.devices->count;
@@ -170,6 +190,11 @@ Status VirtualJob::Close() {
       state_->SetActivity("closing the connections of rank " + std::to_string(r));
       CommunicatorCore& core = *communicator.cores[Index(r)];
       SLUICE_RETURN_IF_ERROR(AtRank(r, core.CloseAll()));
+      PluginHalves& halves = processes_[communicator.processes[Index(r)]].halves;
+      if (halves.tuner != nullptr)
+        SLUICE_RETURN_IF_ERROR(AtRank(r, halves.tuner->Finalize(communicator.tuner_contexts[Index(r)])));
+      if (core.config().profiler_context != nullptr)
+        SLUICE_RETURN_IF_ERROR(AtRank(r, halves.profiler->Finalize(core.config().profiler_context)));
       SLUICE_RETURN_IF_ERROR(AtRank(r, PluginOf(communicator, r)->Finalize(core.config().net_context)));
     }
   }

@@ -24,6 +24,7 @@
 #include "tools/perf/abort.h"
 #include "tools/perf/benchmark_parts.h"
 #include "tools/perf/plugin_copy.h"
+#include "tools/perf/plugin_halves.h"
 #include "tools/perf/virtual_machine.h"
 #include "tools/perf/virtual_plugin.h"
 
@@ -33,6 +34,7 @@ struct CommunicatorSpec {
   std::vector<size_t> processes;  // by rank
   Shape shape;                    // what to connect; `rank` and the size mean nothing
   int traffic_class = -1;
+  std::string name{};  // as the framework names it
 };
 
 class VirtualJob {
@@ -74,12 +76,14 @@ class VirtualJob {
     uint32_t number = 0;  // of the fabric
     std::unique_ptr<PluginCopy> copy;
     std::unique_ptr<VirtualPlugin> plugin;
+    PluginHalves halves;
     std::optional<DeviceChoice> devices;  // chosen when it joins its first communicator
   };
   struct Communicator {
     std::vector<size_t> processes;                         // by rank
     std::vector<std::unique_ptr<CommunicatorCore>> cores;  // by rank
     std::vector<size_t> actors;                            // in the machine
+    std::vector<void*> tuner_contexts;                     // by rank; null: no tuner
     int max_recvs = 1;
   };
 
@@ -87,8 +91,12 @@ class VirtualJob {
   NetPlugin* PluginOf(const Communicator& communicator, int rank) {
     return processes_[communicator.processes[Index(rank)]].plugin.get();
   }
-  Status Initialise(Communicator* communicator, size_t number, int traffic_class,
-                    std::vector<void*>* contexts);
+  struct Contexts {
+    void* net = nullptr;
+    void* profiler = nullptr;
+  };
+  Status Initialise(Communicator* communicator, size_t number, const CommunicatorSpec& spec,
+                    std::vector<Contexts>* contexts);
   Status Connect(Communicator& communicator);
   Status ConnectEdge(Communicator& communicator, int sender, Connection& sending);
   Status AtRank(int rank, Status status);

@@ -10,6 +10,7 @@
 
 #include "tools/perf/host_processor.h"
 #include "tools/perf/net_plugin.h"
+#include "tools/perf/virtual_time.h"
 #include "verbs/soft/virtual/virtual_fabric.h"
 
 namespace sluice::perf {
@@ -55,28 +56,44 @@ class VirtualPlugin final : public NetPlugin {
 
   Status Isend(void* comm, void* data, size_t bytes, int tag, void* mhandle, void* phandle,
                void** request) override {
-    return At(preset_.post).Isend(comm, data, bytes, tag, mhandle, phandle, request);
+    return Data(preset_.post)->Isend(comm, data, bytes, tag, mhandle, phandle, request);
   }
   Status Irecv(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** phandles,
                void** request) override {
-    return At(preset_.post).Irecv(comm, n, data, sizes, tags, mhandles, phandles, request);
+    return Data(preset_.post)->Irecv(comm, n, data, sizes, tags, mhandles, phandles, request);
   }
   Status Iflush(void* comm, int n, void** data, int* sizes, void** mhandles, void** request) override {
-    return At(preset_.post).Iflush(comm, n, data, sizes, mhandles, request);
+    return Data(preset_.post)->Iflush(comm, n, data, sizes, mhandles, request);
   }
   Status Test(void* request, bool* done, int* sizes) override {
-    return At(preset_.test).Test(request, done, sizes);
+    return Data(preset_.test)->Test(request, done, sizes);
   }
   Status IrecvConsumed(void* comm, int n, void* request) override {
     return At(0).IrecvConsumed(comm, n, request);
   }
 
  private:
+  // A call of the data path: while it lasts the plugin's clock is the virtual one.
+  class DataCall {
+   public:
+    DataCall(NetPlugin* plugin, const soft::VirtualFabric& fabric) : plugin_(plugin) {
+      VirtualTime::Show(fabric.Now());
+    }
+    ~DataCall() { VirtualTime::Hide(); }
+    DataCall(const DataCall&) = delete;
+    DataCall& operator=(const DataCall&) = delete;
+    NetPlugin* operator->() const { return plugin_; }
+
+   private:
+    NetPlugin* plugin_;
+  };
+
   NetPlugin& At(Picos cost) {
     fabric_->Enter(process_);
     if (cost != 0) fabric_->Charge(cost);
     return *plugin_;
   }
+  DataCall Data(Picos cost) { return DataCall(&At(cost), *fabric_); }
 
   std::unique_ptr<NetPlugin> plugin_;
   soft::VirtualFabric* fabric_;

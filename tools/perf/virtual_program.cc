@@ -74,6 +74,13 @@ void StartAgainWithMoreStaticTls(const Status& failure, int ranks,
   execv(ProgramPath().c_str(), argv.data());
 }
 
+// What Sluice needs to know: the clock that is virtual, and that other runs on this machine are not its hosts.
+void SetPluginEnvironment(const soft::VirtualFabric& fabric) {
+  setenv("SLUICE_CLOCK", "monotonic", 1);
+  setenv("SLUICE_SHARED_DIR", fabric.directory(), 1);
+  setenv("SLUICE_STATISTICS_DIR", (std::string(fabric.directory()) + "/statistics").c_str(), 0);
+}
+
 void PrintFailure(const JobState& state) {
   const std::string rank = state.origin() >= 0 ? "rank " + std::to_string(state.origin()) + ": " : "";
   fprintf(stderr, "sluice perf: %s%s\n", rank.c_str(), state.cause().c_str());
@@ -108,6 +115,7 @@ void RunVirtualProgram(const Options& options, soft::VirtualFabricSettings setti
   settings.seed = options.has_seed ? &options.seed : nullptr;
   settings.completion_cost = FindHostPreset(options.host_preset.c_str())->completion;
   if (const char* error = fabric->Create(settings)) end_early(2, std::string("--topology: ") + error);
+  SetPluginEnvironment(*fabric);
   JobState state;
   const std::unique_ptr<VirtualProgram> program = make(fabric, &state);
   if (const Status status = ReserveDescriptors(program->descriptors()); !status.ok())

@@ -122,6 +122,7 @@ class WorkloadRun final : public VirtualProgram {
     progress.job = &job;
     CommunicatorSpec spec;
     spec.traffic_class = job.traffic_class;
+    spec.name = job.name;
     SLUICE_RETURN_IF_ERROR(MakeShapes(job, &progress.shapes));
     spec.shape = progress.shapes[0];
     std::map<uint32_t, int> ranks_on;  // by host

@@ -47,7 +47,8 @@ Result<StatisticsReader> StatisticsReader::Open(const std::string& path) {
     return InvalidArgument(path + " holds no statistics: " + std::to_string(bytes) + " bytes");
   StatisticsReader reader;
   reader.header_ = {static_cast<const StatisticsHeader*>(memory), Unmap{bytes}};
-  if (Status status = reader.Check(bytes); !status.ok()) return InvalidArgument(path + ": " + status.message());
+  if (Status status = reader.Check(bytes); !status.ok())
+    return InvalidArgument(path + ": " + status.message());
   reader.messages_ = reader.Table("messages");
   return reader;
 }
@@ -62,7 +63,8 @@ Status StatisticsReader::Check(size_t file_bytes) const {
     return InvalidArgument("version " + std::to_string(header_->version) + ", this program reads " +
                            std::to_string(kStatisticsVersion) + "; use the tools of the plugin's release");
   }
-  if (header_->table_count > kMaxStatisticsTables) return InvalidArgument("more tables than a directory holds");
+  if (header_->table_count > kMaxStatisticsTables)
+    return InvalidArgument("more tables than a directory holds");
   for (uint32_t i = 0; i < header_->table_count; ++i) {
     const StatisticsTable& table = header_->tables[i];
     if (table.offset > file_bytes || uint64_t{table.row_bytes} * table.capacity > file_bytes - table.offset)

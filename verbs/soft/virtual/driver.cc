@@ -113,6 +113,8 @@ class VirtualFabricImpl final : public VirtualFabric {
     std::lock_guard files_lock(files_mutex_);
     if (sysfs_ != nullptr) sysfs_->Refresh(core_.fabric.get());
   }
+  const char* directory() const override { return sysfs_->root().c_str(); }
+
   void RemoveFiles() override {
     std::lock_guard files_lock(files_mutex_);
     removed_ = true;

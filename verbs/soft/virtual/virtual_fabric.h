@@ -57,6 +57,8 @@ class VirtualFabric {
  public:
   // Once.
   virtual const char* Create(const VirtualFabricSettings& settings) = 0;
+  // Where its files are: what others put there goes with RemoveFiles as well.
+  virtual const char* directory() const = 0;
   virtual uint32_t host_count() const = 0;
   virtual const char* host_name(uint32_t host) const = 0;
 
