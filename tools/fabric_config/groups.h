@@ -16,8 +16,8 @@ struct Marked {
 };
 
 // One group per mark, and one for what has none (with mark 0 in it: nobody's mark is 0). Strict ones first, most urgent first,
-// then by weight, unmarked
-// traffic after a class of the same weight. Warns where classes share a mark; `mark_name` is "sl" or "DSCP".
+// then by weight, unmarked traffic after a class of the same weight. Warns where classes share a mark; `mark_name` is "sl" or
+// "DSCP".
 std::vector<Group> GroupByMark(const std::vector<Marked>& classes, const std::string& mark_name,
                                std::vector<std::string>* warnings);
 
