@@ -13,3 +13,4 @@ sluice_test(NAME verbs_device_test
   SOURCES verbs_device_test.cc verbs_fake_library.cc
   LIBS sluice_verbs
   LABELS unit)
+sluice_test(NAME sa_client_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/sa_client_test.cc LIBS sluice_verbs LABELS unit)
