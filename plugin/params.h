@@ -73,9 +73,10 @@ struct Params {
   int ib_sl = -1;
   int ib_tc = -1;
   int ib_fifo_tc = -1;
-  int sl = -1;         // SLUICE_SL
-  int tc = -1;         // SLUICE_TC
-  std::string policy;  // SLUICE_POLICY; use GetPolicy (plugin/lanes.h)
+  int sl = -1;                // SLUICE_SL
+  int tc = -1;                // SLUICE_TC
+  bool sl_from_path = false;  // SLUICE_SL_SOURCE=path
+  std::string policy;         // SLUICE_POLICY; use GetPolicy (plugin/lanes.h)
 
   // Scheduler of a port.
   int scheduler = -1;                   // SLUICE_SCHEDULER

@@ -89,6 +89,13 @@ Status StoreSharedDir(const std::string& text, Params& params) {
   return Status::Ok();
 }
 
+Status StoreSlSource(const std::string& text, Params& params) {
+  if (text != "static" && text != "path")
+    return Refuse("SLUICE_SL_SOURCE", text, "not a source", "use static or path");
+  params.sl_from_path = text == "path";
+  return Status::Ok();
+}
+
 Status StoreClock(const std::string& text, Params& params) {
   if (text != "auto" && text != "monotonic")
     return Refuse("SLUICE_CLOCK", text, "not a clock", "use auto or monotonic");
@@ -215,6 +222,15 @@ const ParamSpec kRegistry[] = {
                   "Service level of every queue pair; wins over NCCL_IB_SL. -1: unset."),
     SLUICE_NUMBER("SLUICE_TC", tc, -1, 255, -1, "", "Sluice",
                   "Traffic class of every queue pair; wins over NCCL_IB_TC and NCCL_IB_FIFO_TC. -1: unset."),
+    {"SLUICE_SL_SOURCE", "sl_from_path", "", "Sluice", kHonoured,
+     TextParam{StoreSlSource, "`static` or `path`", "static"},
+     "Where service levels on InfiniBand come from. static: policy, variables, communicator. path: a lane "
+     "for which "
+     "these name none has that of the route, from the subnet administrator, and a lane whose service level "
+     "the route "
+     "does not allow is not opened; for subnets whose routing owns the service level (DFSSSP, LASH, Nue, "
+     "torus-2QoS). "
+     "It needs access to /dev/infiniband/umad*. No effect on RoCE."},
     // Scheduler of a port.
     SLUICE_NUMBER("SLUICE_SCHEDULER", scheduler, -1, 1, -1, "", "Sluice",
                   "Whether lanes share a port in software: urgent classes first, the others within what they "

@@ -14,7 +14,8 @@ readonly BUILD="g++ cmake ninja-build pkg-config libibverbs-dev libabsl-dev libg
   libbenchmark-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev"
 readonly TEST="ibverbs-utils ibverbs-providers perftest valgrind python3 iproute2 procps binutils
   opensm ibsim-utils infiniband-diags"
-readonly SOFTROCE="qemu-system-x86 busybox-static cpio kmod iproute2 procps ibverbs-utils ibverbs-providers"
+readonly SOFTROCE="qemu-system-x86 busybox-static cpio kmod iproute2 procps ibverbs-utils ibverbs-providers
+  tcpdump"
 readonly LINT="clang-format clang-tidy shellcheck"
 # What softroce.sh loads, with room for what those modules depend on; the whole package would be 400 MB.
 readonly KERNEL_PARTS=('./lib/modules/*/modules.*' './lib/modules/*/kernel/drivers/virtio/*'

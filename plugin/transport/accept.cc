@@ -80,6 +80,8 @@ Status CreateQueues(InPath& path, const PathFrame& frame) {
     PortPair& pair = path.pairs.emplace_back();
     pair.sender_port = theirs.sender_port;
     pair.receiver_port = theirs.receiver_port;
+    for (size_t i = 0; i < theirs.service_levels.size(); i += 2)
+      pair.levels.push_back({theirs.service_levels[i], theirs.service_levels[i + 1]});
     SLUICE_RETURN_IF_ERROR(CreateControl(engine, false, pair));
   }
   path.classes = frame.classes;
@@ -136,7 +138,10 @@ void OnPath(InLink& link, const PathFrame& frame) {
                !link.paths.contains(frame.path);
   for (const PairFrame& pair : frame.pairs) {
     sound = sound && pair.sender_port < link.peer.ports.size() && pair.receiver_port < engine.port_count &&
-            pair.data_qpns.size() == queues;
+            pair.data_qpns.size() == queues &&
+            (pair.service_levels.empty() || pair.service_levels.size() == 2 * frame.classes.size()) &&
+            std::all_of(pair.service_levels.begin(), pair.service_levels.end(),
+                        [](uint8_t sl) { return sl <= 15; });
   }
   if (!sound) return refuse(RemoteError("the PATH frame is inconsistent"));
   for (uint32_t i = 0; i < engine.port_count; ++i) {

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "plugin/log.h"
 #include "plugin/transport/control.h"
 #include "plugin/transport/devices.h"
 #include "plugin/transport/lane_setup.h"
+#include "plugin/transport/service_levels.h"
 #include "plugin/transport/teardown.h"
 
 namespace sluice {
@@ -106,6 +108,39 @@ void FailPathSetup(OutLink& link, OutPath& path, const Status& cause) {
   FailSetup(path, cause);
 }
 
+// The peer has not heard of the path.
+void FailBeforePath(OutPath& path, const Status& cause) {
+  path.told_by_peer = true;
+  FailPathSetup(*path.link, path, cause);
+}
+
+// Queue pairs, and PATH for them.
+void SendPath(OutPath& path, const std::vector<PortMatch>& matched, const std::vector<LaneSpec>& lanes,
+              const PairLevels& levels) {
+  OutLink& link = *path.link;
+  Engine& engine = path.engine;
+  for (const auto& [sender_port, receiver_port] : matched) {
+    PortPair& pair = path.pairs.emplace_back();
+    pair.sender_port = sender_port;
+    pair.receiver_port = receiver_port;
+    if (!levels.empty()) pair.levels = levels[path.pairs.size() - 1];
+  }
+  if (Status status = CreateQueues(path, lanes); !status.ok()) {
+    path.pairs.clear();
+    return FailBeforePath(path, status);
+  }
+  PathFrame frame = AskFor(path);
+  frame.base_psn = RandomPsn();
+  {
+    ControlGuard guard(engine.lock);
+    engine.live_paths.push_back(&path);
+  }
+  link.base_psn[&path] = frame.base_psn;
+  for (const AttemptPtr& attempt : link.waiting_path[&path])
+    attempt->step = "exchanging queue pairs (PATH sent)";
+  link.link->Send(FrameType::kPath, frame);
+}
+
 void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
   Engine& engine = link.engine;
   attempt->step = "creating queue pairs";
@@ -125,29 +160,29 @@ void StartPath(OutLink& link, const PathKey& key, const AttemptPtr& attempt) {
   path.link = &link;
   path.id = link.next_path++;
   path.peer = link.peer.host;
-  for (const auto& [sender_port, receiver_port] : *matched) {
-    PortPair& pair = path.pairs.emplace_back();
-    pair.sender_port = sender_port;
-    pair.receiver_port = receiver_port;
-  }
-  if (Status status = CreateQueues(path, attempt->lanes); !status.ok()) {
-    path.pairs.clear();
-    path.failed = true;
-    path.failure = status;
-    return FinishAttempt(attempt, nullptr, status);
-  }
-  PathFrame frame = AskFor(path);
-  frame.base_psn = RandomPsn();
-  {
-    ControlGuard guard(engine.lock);
-    engine.live_paths.push_back(&path);
-  }
-  link.base_psn[&path] = frame.base_psn;
   link.paths[key] = &path;
   link.paths_by_id[path.id] = &path;
   link.waiting_path[&path].push_back(attempt);
-  attempt->step = "exchanging queue pairs (PATH sent)";
-  link.link->Send(FrameType::kPath, frame);
+  std::vector<LaneSpec> lanes = attempt->lanes;
+  OrderLanes(lanes);
+  if (!engine.params.sl_from_path) return SendPath(path, *matched, lanes, {});
+  if (!engine.infiniband) {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true)) {
+      SLUICE_INFO(kLogNet, "SLUICE_SL_SOURCE=path has no effect on RoCE: %s has no subnet administrator",
+                  engine.Describe().c_str());
+    }
+    return SendPath(path, *matched, lanes, {});
+  }
+  attempt->step = "asking the subnet administrator for service levels (SLUICE_SL_SOURCE=path)";
+  // Paths live to the end of the process.
+  AskServiceLevels(engine, path.peer, link.peer.ports, *matched, std::move(lanes),
+                   [&path, pairs = *matched](const Status& status, const std::vector<LaneSpec>& resolved,
+                                             const PairLevels& levels) {
+                     if (path.failed || path.stopping || path.link == nullptr) return;
+                     if (!status.ok()) return FailBeforePath(path, status);
+                     SendPath(path, pairs, resolved, levels);
+                   });
 }
 
 void EnsurePath(OutLink& link, const AttemptPtr& attempt) {

@@ -123,10 +123,13 @@ struct PairFrame {
   uint32_t control_qpn = 0;
   EceInfo ece;
   std::vector<uint32_t> data_qpns;  // by class, then by queue of the class
+  // Two for each class, from the sender to the receiver and back, where the subnet administrator gave them; empty:
+  // those of the classes.
+  std::vector<uint8_t> service_levels;
 
   template <class A>
   void Fields(A& a) {
-    a(sender_port, receiver_port, mtu, control_qpn, ece, data_qpns);
+    a(sender_port, receiver_port, mtu, control_qpn, ece, data_qpns, service_levels);
   }
 };
 

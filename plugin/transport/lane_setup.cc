@@ -10,13 +10,6 @@
 namespace sluice {
 namespace {
 
-// Control first, then the default class, which every path has, then the others.
-void Order(std::vector<LaneSpec>& lanes) {
-  std::stable_partition(lanes.begin() + 1, lanes.end(), [](const LaneSpec& lane) {
-    return lane.service_class == ClassIndex(BuiltInClass::kBulk);
-  });
-}
-
 void Truncate(OutPath& path, size_t queues) {
   for (PortPair& pair : path.pairs) {
     while (pair.data.size() > queues) pair.data.pop_back();
@@ -30,8 +23,13 @@ Status AppendQueues(OutPath& path, uint32_t count) {
 
 }  // namespace
 
-Status CreateQueues(OutPath& path, std::vector<LaneSpec> lanes) {
-  Order(lanes);
+void OrderLanes(std::vector<LaneSpec>& lanes) {
+  std::stable_partition(lanes.begin() + 1, lanes.end(), [](const LaneSpec& lane) {
+    return lane.service_class == ClassIndex(BuiltInClass::kBulk);
+  });
+}
+
+Status CreateQueues(OutPath& path, const std::vector<LaneSpec>& lanes) {
   for (PortPair& pair : path.pairs) SLUICE_RETURN_IF_ERROR(CreateControl(path.engine, true, pair));
   for (const LaneSpec& lane : lanes) {
     auto count = static_cast<uint32_t>(lane.queue_pairs);
@@ -87,6 +85,10 @@ PathFrame AskFor(OutPath& path) {
     numbers.mtu = static_cast<uint8_t>(engine.ports[pair.sender_port].attributes.active_mtu);
     numbers.control_qpn = pair.control.number();
     for (const QueuePair& queue : pair.data) numbers.data_qpns.push_back(queue.number());
+    for (const ServiceLevels& levels : pair.levels) {
+      numbers.service_levels.push_back(levels.forward);
+      numbers.service_levels.push_back(levels.back);
+    }
     if (params.ib_ece_enable) {
       Result<ibv_ece> ece = pair.control.QueryEce();
       if (ece.ok()) numbers.ece = {ece->vendor_id, ece->options, ece->comp_mask};
@@ -153,8 +155,11 @@ void PublishQueues(OutPath& path) {
       queue.Prepare(pair.data[j].caps().max_inline_data >= sizeof(Record));
     }
   }
-  const auto same_marks = [](const ClassFrame& a, const ClassFrame& b) {
-    return a.sl == b.sl && a.traffic_class == b.traffic_class;
+  const auto same_marks = [&](size_t a, size_t b) {
+    return path.classes[a].traffic_class == path.classes[b].traffic_class &&
+           std::all_of(path.pairs.begin(), path.pairs.end(), [&](const PortPair& pair) {
+             return LevelsOf(path, pair, a) == LevelsOf(path, pair, b);
+           });
   };
   DataQueue* queues = path.queues.data();
   for (size_t i = 1; i < path.classes.size(); ++i) {
@@ -162,7 +167,7 @@ void PublishQueues(OutPath& path) {
     if (service_class.queue_pairs == 0) continue;
     Lane lane{.queues = queues, .count = service_class.queue_pairs};
     for (size_t j = 1; j < path.classes.size(); ++j)
-      lane.shared = lane.shared || (j != i && same_marks(path.classes[j], service_class));
+      lane.shared = lane.shared || (j != i && same_marks(i, j));
     if (engine.params.scheduler >= 0) lane.shared = engine.params.scheduler != 0;
     if (i == 1) path.lanes.fill(lane);
     path.lanes[path.lane_classes[i]] = lane;

@@ -70,6 +70,11 @@ Status CreateData(Engine& engine, bool outbound, uint32_t count, PortPair& pair)
   return Status::Ok();
 }
 
+ServiceLevels LevelsOf(const Path& path, const PortPair& pair, size_t index) {
+  if (!pair.levels.empty()) return pair.levels[index];
+  return {path.classes[index].sl, path.classes[index].sl};
+}
+
 uint32_t QueueCount(const std::vector<ClassFrame>& classes) {
   uint32_t count = 0;
   for (const ClassFrame& service_class : classes) count += service_class.queue_pairs;
@@ -108,12 +113,17 @@ Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pa
     SLUICE_RETURN_IF_ERROR(queue.ToRtr(rtr));
     return queue.ToRts(rts);
   };
-  rtr.sl = path.classes[0].sl;
+  const auto own_level = [&](size_t index) {
+    const ServiceLevels levels = LevelsOf(path, pair, index);
+    return path.outbound ? levels.forward : levels.back;
+  };
+  rtr.sl = own_level(0);
   rtr.traffic_class = path.classes[0].traffic_class;
   SLUICE_RETURN_IF_ERROR(connect(pair.control, theirs.control_qpn, 0, 0));
   uint32_t next = 0;
-  for (const ClassFrame& service_class : path.classes) {
-    rtr.sl = service_class.sl;
+  for (size_t index = 0; index < path.classes.size(); ++index) {
+    const ClassFrame& service_class = path.classes[index];
+    rtr.sl = own_level(index);
     rtr.traffic_class = service_class.traffic_class;
     const uint32_t labels =
         service_class.flow_labels == 0 ? service_class.queue_pairs : service_class.flow_labels;
@@ -128,12 +138,15 @@ Status ConnectPair(Engine& engine, const Path& path, PortPair& pair, uint32_t pa
 
 namespace {
 
-// "control SL 0 TC 0, latency SL 1 TC 104 x1, bulk SL 0 TC 0 x4"
-std::string DescribeLanes(const Path& path) {
+// "control SL 0 TC 0, latency SL 1 TC 104 x1, bulk SL 0/2 TC 0 x4": 0 to the receiver, 2 back.
+std::string DescribeLanes(const Path& path, const PortPair& pair) {
   std::string text;
-  for (const ClassFrame& service_class : path.classes) {
-    text += (text.empty() ? "" : ", ") + service_class.name + " SL " + std::to_string(service_class.sl) +
-            " TC " + std::to_string(service_class.traffic_class);
+  for (size_t i = 0; i < path.classes.size(); ++i) {
+    const ClassFrame& service_class = path.classes[i];
+    const ServiceLevels levels = LevelsOf(path, pair, i);
+    text += (text.empty() ? "" : ", ") + service_class.name + " SL " + std::to_string(levels.forward) +
+            (levels.back == levels.forward ? "" : "/" + std::to_string(levels.back)) + " TC " +
+            std::to_string(service_class.traffic_class);
     if (service_class.queue_pairs != 0) text += " x" + std::to_string(service_class.queue_pairs);
   }
   return text;
@@ -155,7 +168,7 @@ void LogPath(const Path& path, const std::vector<PortAddress>& peer_ports) {
         path.outbound ? "to" : "from", path.peer.c_str(), port.port.name.c_str(),
         std::string(LinkLayerName(port.port.link_layer)).c_str(), FormatGid(port.gid.gid).c_str(),
         port.gid.index, port.attributes.lid, peer.name.c_str(), FormatGid(peer_gid).c_str(), peer.lid,
-        MtuBytes(pair.mtu), DescribeLanes(path).c_str(), pair.data.size(),
+        MtuBytes(pair.mtu), DescribeLanes(path, pair).c_str(), pair.data.size(),
         port.adaptive_routing ? "adaptive" : "static",
         port.device->memory().UsesRelaxedOrdering() ? "relaxed" : "strict", engine.gpu_memory);
   }

@@ -68,12 +68,20 @@ struct alignas(64) ControlQueue {
   void Prepare();
 };
 
+// Of one lane on one port pair: sender to receiver, and back.
+struct ServiceLevels {
+  uint8_t forward = 0;
+  uint8_t back = 0;
+  bool operator==(const ServiceLevels&) const = default;
+};
+
 struct PortPair {
   uint8_t sender_port = 0;
   uint8_t receiver_port = 0;
   ibv_mtu mtu = IBV_MTU_1024;
   QueuePair control;
   std::vector<QueuePair> data;
+  std::vector<ServiceLevels> levels;  // by class, from the subnet administrator; empty: those of the classes
 };
 
 // What of a path both directions share.
@@ -153,6 +161,8 @@ Status TooSmall(const std::string& device, const char* queue, const char* limit,
 // Creates the control queue pair of `pair` (in INIT) on the engine, or appends `count` data queue pairs.
 Status CreateControl(Engine& engine, bool outbound, PortPair& pair);
 Status CreateData(Engine& engine, bool outbound, uint32_t count, PortPair& pair);
+// Service levels of class `index` on this pair.
+ServiceLevels LevelsOf(const Path& path, const PortPair& pair, size_t index);
 // Queue pairs of all classes of a frame, per port pair.
 uint32_t QueueCount(const std::vector<ClassFrame>& classes);
 // INIT to RTS with the other side's numbers. ECE of the peer is applied when it has any.

@@ -18,7 +18,7 @@ namespace sluice {
 static_assert(std::endian::native == std::endian::little,
               "the wire layouts below are written as they lie in memory");
 
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 inline constexpr uint32_t kSlots = kMaxOpenGroups;  // group k uses slot k mod kSlots
 inline constexpr uint32_t kChunkAlignBytes = 128;   // LL128 lines stay whole: constraint 9 of the protocol
 

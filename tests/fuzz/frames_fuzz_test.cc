@@ -52,7 +52,10 @@ PathFrame Sample<PathFrame>(std::mt19937& random) {
   frame.classes.resize(random() % 4);
   for (ClassFrame& service_class : frame.classes) service_class.name = "bulk";
   frame.pairs.resize(random() % 9);
-  for (PairFrame& pair : frame.pairs) pair.data_qpns.resize(random() % 20, 17);
+  for (PairFrame& pair : frame.pairs) {
+    pair.data_qpns.resize(random() % 20, 17);
+    pair.service_levels.resize(random() % 9, 3);
+  }
   return frame;
 }
 template <>

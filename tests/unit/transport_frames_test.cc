@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "plugin/transport/frames.h"
-#include "tuner/policy.h"
 #include "plugin/transport/wire.h"
+#include "tuner/policy.h"
 
 namespace sluice {
 namespace {
@@ -52,7 +52,10 @@ TEST(Frames, LargestPathFitsAFrame) {
   path.classes.resize(kMaxServiceClasses);
   for (ClassFrame& service_class : path.classes) service_class.name = std::string(64, 'x');
   path.pairs.resize(kMaxMergedPorts);
-  for (PairFrame& pair : path.pairs) pair.data_qpns.resize(64);
+  for (PairFrame& pair : path.pairs) {
+    pair.data_qpns.resize(64);
+    pair.service_levels.resize(2 * kMaxServiceClasses);
+  }
   EXPECT_LE(Encode(path).size(), kMaxFrameBytes);
 }
 
