@@ -8,7 +8,7 @@ readonly CONTROL=0xc2 LATENCY=0x8a BULK=0x6a # DSCP 48, 34, 26 with ECT(0)
 export SLUICE_POLICY='class = [{name = "control", dscp = 48}, {name = "latency", dscp = 34}, {name = "bulk", dscp = 26}]
 default_rules = true'
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400
-netdev=$(rdma link show rxe0 | grep -o 'netdev [^ ]*' | cut -d' ' -f2)
+netdev=$(rdma link show rxe0/1 | grep -o 'netdev [^ ]*' | cut -d' ' -f2)
 
 # capture NAME ARGUMENTS...: runs all_reduce, and writes "tos packets bytes" lines of what the port of rxe0 carried to $out/NAME.
 capture() {
