@@ -18,3 +18,9 @@ if(NOT SLUICE_SANITIZE)
     "SLUICE_BUILD_DIR=${CMAKE_BINARY_DIR};${null_environment};NCCL_IB_QPS_PER_CONNECTION=4;NCCL_IB_SPLIT_DATA_ON_QPS=1")
   set_tests_properties(transport_syscalls_test transport_syscalls_striped_test PROPERTIES FIXTURES_REQUIRED null_sysfs)
 endif()
+
+# Marks of the lanes as the fabric counts them.
+sluice_test(NAME lane_marks_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/lane_marks_test.cc $<TARGET_OBJECTS:sluice_fault_rig>
+  LIBS PkgConfig::IBVERBS ${CMAKE_DL_LIBS} LABELS fabric TIMEOUT 600 ENV LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/lib/soft)
+set_target_properties(lane_marks_test PROPERTIES ENABLE_EXPORTS ON)
+add_dependencies(lane_marks_test sluice_plugin sluice_soft_verbs)
