@@ -92,6 +92,7 @@ struct Chunk {
   uint32_t sub;
   uint64_t group;
   bool last;        // of its message
+  bool pieces;      // the end of it: others went before
   uint32_t chunks;  // of its message
 };
 
@@ -103,7 +104,7 @@ struct Chunk {
   // Adaptive routing delivers packets of one write out of order: the immediate follows in a packet of its
   // own.
   const bool split = chunk.length > queue.split_above_bytes;
-  const bool record = chunk.last && (split || chunk.chunks > 1);
+  const bool record = chunk.last && (split || chunk.chunks > 1 || chunk.pieces);
   const uint32_t needed = 1u + split + record;
   if (queue.free_wrs < needed || port.cq_credits < needed) [[unlikely]]
     return PostOutcome::kNoRoom;
@@ -200,6 +201,7 @@ bool PostChunks(SendRequest& request) noexcept {
                          .sub = request.sub,
                          .group = request.group,
                          .last = request.chunks_posted + 1 == request.chunks,
+                         .pieces = request.chunk_posted != 0,
                          .chunks = request.chunks};
     const PostOutcome outcome = length < rest ? PostPiece(request, path, queue, chunk)
                                               : PostChunk(connection, path, queue, request, chunk);
@@ -234,6 +236,7 @@ namespace {
                        .sub = sub,
                        .group = connection.group,
                        .last = true,
+                       .pieces = false,
                        .chunks = 1};
   request.chunks = request.chunks_posted = request.chunks_pending = 1;
   return PostChunk(connection, path, queue, request, chunk) != PostOutcome::kNoRoom;
