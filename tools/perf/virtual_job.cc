@@ -150,8 +150,9 @@ Status VirtualJob::Register(int communicator, int rank, const PageBuffer& buffer
   return AtRank(rank, core(communicator, rank).Register(buffer.data(), buffer.size()));
 }
 
-void VirtualJob::Launch(int communicator, int rank, const Shape& shape, std::byte* input, std::byte* output) {
-  machine_.Launch(communicators_[Index(communicator)].indices[Index(rank)], shape, input, output);
+void VirtualJob::Launch(int communicator, int rank, const Shape& shape, std::byte* input, std::byte* output,
+                        SyntheticPayload* payload) {
+  machine_.Launch(communicators_[Index(communicator)].indices[Index(rank)], shape, input, output, payload);
 }
 
 Status VirtualJob::Close() {

@@ -47,7 +47,8 @@ class VirtualMachine {
 
   // Returns the index of the new communicator. `core` must live as long.
   size_t Add(uint32_t process, int rank, CommunicatorCore* core, const HostProcessor& processor);
-  void Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output);
+  void Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output,
+              SyntheticPayload* payload = nullptr);
   // Fails when a plugin does, when the job is aborted, and when nothing can move any more; the job is then
   // aborted, with the rank where it began.
   Status Run();

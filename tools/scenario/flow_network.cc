@@ -5,6 +5,7 @@
 namespace sluice::scenario {
 
 using soft::FlowId;
+using soft::Picos;
 using soft::Simulation;
 using soft::Topology;
 
@@ -21,12 +22,17 @@ std::vector<Arm> StandardArms(const RunConfig& config) {
 }
 
 Result<Topology> TopologyOf(const RunConfig& config, const std::string& default_text, const Arm& arm) {
-  if (!config.topology.empty()) return Topology::Parse(config.topology);
   Result<Topology> topology =
-      Topology::FromText(default_text + (arm.infiniband ? ",link=infiniband,delay=100ns" : ",delay=1us"));
+      !config.topology.empty()
+          ? Topology::Parse(config.topology)
+          : Topology::FromText(default_text +
+                               (arm.infiniband ? ",link=infiniband,delay=100ns" : ",delay=1us"));
   if (!topology.ok()) return topology.status();
-  topology->switch_settings =
-      arm.infiniband ? soft::SwitchSettings::InfiniBand() : soft::SwitchSettings::Shared64();
+  if (config.topology.empty()) {
+    topology->switch_settings =
+        arm.infiniband ? soft::SwitchSettings::InfiniBand() : soft::SwitchSettings::Shared64();
+  }
+  SLUICE_RETURN_IF_ERROR(topology->Add(config.faults, config.background));
   return topology;
 }
 
@@ -81,13 +87,45 @@ Result<double> AloneUs(const Topology& topology, uint32_t source, uint32_t desti
 }
 
 Status NeedFinished(const Simulation& simulation) {
-  for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
+  for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow) {
     if (simulation.FinishTime(flow) != soft::kNever) continue;
     return RemoteError("flow " + std::to_string(flow) + " of " + std::to_string(simulation.flows()) +
                        (simulation.Failed(flow) ? " used up its retries" : " did not finish") +
-                       ": the network loses too much of it; look at the [[fault]] sections of --topology");
+                       ": the network loses too much of it; look at the faults of --topology and --fault");
   }
   return Status::Ok();
+}
+
+Status NeedAlive(const Simulation& simulation) {
+  for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow) {
+    if (!simulation.Failed(flow)) continue;
+    return RemoteError(
+        "flow " + std::to_string(flow) + " of " + std::to_string(simulation.flows()) +
+        " used up its retries: the network loses too much of it; look at the faults of --topology "
+        "and --fault");
+  }
+  return Status::Ok();
+}
+
+Result<double> NearestUs(const Topology& topology, const std::vector<uint32_t>& sources,
+                         uint32_t destination) {
+  soft::Topology quiet = topology;
+  quiet.faults.clear();
+  quiet.background.clear();
+  Result<std::unique_ptr<Simulation>> made = MakeSimulation(quiet, 1);
+  if (!made.ok()) return made.status();
+  Simulation& simulation = **made;
+  double least_us = 0;
+  for (const uint32_t source : sources) {
+    const FlowId flow = simulation.AddFlow({.source = source, .destination = destination});
+    const Picos begin = simulation.Now();
+    simulation.Post(flow, 1);
+    simulation.Run();
+    if (simulation.FinishTime(flow) == soft::kNever) return InternalError("a flow alone did not finish");
+    const double us = Us(simulation.FinishTime(flow) - begin);
+    if (least_us == 0 || us < least_us) least_us = us;
+  }
+  return least_us;
 }
 
 uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc) {

@@ -23,6 +23,9 @@ struct RunConfig {
   uint64_t seed = 1;
   Size size = Size::kDefault;
   std::string topology;  // empty: the scenario's own
+  // Lines separated by ";", beside those of the topology.
+  std::string faults;
+  std::string background;
 };
 
 struct Scenario {

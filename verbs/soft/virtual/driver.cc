@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "verbs/soft/calls/start_fabric.h"
 #include "verbs/soft/daemon/sysfs_tree.h"
 #include "verbs/soft/ipc/socket.h"
 #include "verbs/soft/virtual/direct_session.h"
@@ -91,7 +92,7 @@ class VirtualFabricImpl final : public VirtualFabric {
   VirtualStatistics statistics() const override {
     std::lock_guard lock(core_.mutex);
     const FabricStatistics all = core_.fabric->statistics();
-    return {all.events, all.packet_hops, all.dropped_packets, all.trace_hash};
+    return {all.events, all.packet_hops, all.dropped_packets, all.corrupted_packets, all.trace_hash};
   }
   void RefreshCounters() override {
     std::lock_guard lock(core_.mutex);
@@ -119,11 +120,7 @@ class VirtualFabricImpl final : public VirtualFabric {
   Status CreateFabric(const char* text, const uint64_t* seed) {
     Result<TopologySource> source = ReadTopologySource(text);
     if (!source.ok()) return source.status();
-    Result<Topology> topology = source->is_file ? Topology::FromToml(source->content, source->name)
-                                                : Topology::Parse(source->content);
-    if (!topology.ok()) return topology.status();
-    if (seed != nullptr) topology->seed = topology->routing.seed = *seed;
-    Result<std::unique_ptr<Fabric>> fabric = Fabric::Create(std::move(*topology), &core_.pool);
+    Result<std::unique_ptr<Fabric>> fabric = StartFabric(*source, seed, &core_.pool);
     if (!fabric.ok()) return fabric.status();
     core_.fabric = std::move(*fabric);
     std::lock_guard files_lock(files_mutex_);

@@ -38,12 +38,14 @@ struct VirtualStatistics {
   uint64_t events = 0;
   uint64_t packet_hops = 0;
   uint64_t dropped_packets = 0;
+  uint64_t corrupted_packets = 0;
   uint64_t trace_hash = 0;
 };
 
 class VirtualFabric {
  public:
-  // Once. `seed` is that of routes and faults, nullptr: as the topology says. `completion_cost` is the
+  // Once. Faults and background traffic of SLUICE_FABRIC_FAULTS and SLUICE_FABRIC_BACKGROUND are added to the
+  // topology's. `seed` is that of routes, faults and background traffic, nullptr: as the topology says. `completion_cost` is the
   // processor time of taking one completion.
   virtual const char* Create(const char* topology, const uint64_t* seed, Picos completion_cost) = 0;
   virtual uint32_t host_count() const = 0;
