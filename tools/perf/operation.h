@@ -8,6 +8,7 @@
 
 #include "tools/perf/connection.h"
 #include "tools/perf/schedule.h"
+#include "tools/perf/synthetic.h"
 
 namespace sluice::perf {
 
@@ -26,6 +27,7 @@ struct Operation {
   std::shared_ptr<const Plan> plan;
   std::byte* input = nullptr;
   std::byte* output = nullptr;
+  SyntheticPayload* payload = nullptr;  // in the place of input and output
   int64_t launched_ns = 0;
 };
 

@@ -55,6 +55,22 @@ void Switch::Forward(SwitchPort* in, Packet* packet) {
     Drop(in, nullptr, packet);
     return;
   }
+  // A link that is faster than the packet comes would run out of bytes: stored first.
+  const Picos tail = in->incoming()->TailTime(packet->wire_bytes);
+  if (tail != 0 && out->transmitter()->rate_bps() > in->incoming()->rate_bps()) {
+    packet->egress = static_cast<uint16_t>(out_index);
+    context_->scheduler.At(context_->scheduler.Now() + tail, this, 0, reinterpret_cast<uint64_t>(packet));
+    return;
+  }
+  Queue(in, out, packet);
+}
+
+void Switch::OnEvent(uint32_t, uint64_t argument) {
+  auto* packet = reinterpret_cast<Packet*>(argument);
+  Queue(port(packet->ingress), port(packet->egress), packet);
+}
+
+void Switch::Queue(SwitchPort* in, SwitchPort* out, Packet* packet) {
   if (!in->uses_credits() && settings_->queue != QueueMode::kUnbounded) {
     const bool admitted =
         settings_->queue == QueueMode::kLossless ? AdmitLossless(in, out, packet) : AdmitOrTrim(out, packet);

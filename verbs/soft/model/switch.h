@@ -1,5 +1,4 @@
-// A store-and-forward switch: finds the port a packet leaves by, and what becomes of a packet when there is
-// no room for it.
+// A switch: finds the port a packet leaves by, and what becomes of a packet when there is no room for it.
 //
 // Thread rule: single threaded.
 #pragma once
@@ -15,7 +14,7 @@ namespace sluice::soft {
 
 class Network;
 
-class Switch {
+class Switch final : public EventTarget {
  public:
   Switch(NetworkContext* context, Network* network, uint32_t index, const SwitchSettings* settings,
          uint64_t seed);
@@ -34,8 +33,9 @@ class Switch {
   // Everything queued is lost.
   void Reset();
 
-  // A packet has arrived whole by `in`.
+  // A packet has arrived by `in`: whole, or with cut-through its first bytes.
   void Forward(SwitchPort* in, Packet* packet);
+  void OnEvent(uint32_t kind, uint64_t argument) override;  // its last byte too
   // The buffer of a packet that came by port `ingress` is free.
   void Release(uint32_t ingress, uint32_t lane, uint32_t bytes);
   Network* network() { return network_; }
@@ -44,6 +44,8 @@ class Switch {
   bool marks_at_dequeue() const { return settings_->ecn.enabled && settings_->ecn.at_dequeue; }
 
  private:
+  // Takes up the packet in the queue of `out`, or drops it.
+  void Queue(SwitchPort* in, SwitchPort* out, Packet* packet);
   bool AdmitLossless(SwitchPort* in, SwitchPort* out, Packet* packet);
   bool AdmitOrTrim(SwitchPort* out, Packet* packet);
   bool QueueTrimmed(SwitchPort* out, Packet* packet);

@@ -77,7 +77,7 @@ void Transmitter::Send(Packet* packet) {
     return;
   }
   if (fate == PacketFate::kCorrupt) packet->corrupted = true;
-  packet->arrival = busy_until_ + delay_;
+  packet->arrival = busy_until_ + delay_ - (control ? 0 : TailTime(packet->wire_bytes));
   wire_.Push(packet);
   if (!arrival_event_) {
     arrival_event_ = true;

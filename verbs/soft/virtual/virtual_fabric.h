@@ -39,6 +39,7 @@ struct VirtualStatistics {
   uint64_t events = 0;
   uint64_t packet_hops = 0;
   uint64_t dropped_packets = 0;
+  uint64_t corrupted_packets = 0;
   uint64_t trace_hash = 0;
 };
 
@@ -55,7 +56,8 @@ struct VirtualFabricSettings {
 
 class VirtualFabric {
  public:
-  // Once.
+  // Once. Faults and background traffic of SLUICE_FABRIC_FAULTS and SLUICE_FABRIC_BACKGROUND are added to the
+  // topology's.
   virtual const char* Create(const VirtualFabricSettings& settings) = 0;
   virtual uint32_t host_count() const = 0;
   virtual const char* host_name(uint32_t host) const = 0;
