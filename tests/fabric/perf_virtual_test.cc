@@ -142,6 +142,97 @@ TEST(PerfVirtualTest, HostsWithSeveralRanksAndDevices) {
   EXPECT_THAT(result.complaints()[0], HasSubstr("--ranks-per-host 2: 6 ranks need 3 hosts"));
 }
 
+double TimeOf(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  const PerfResult result = RunVirtual(arguments, environment);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  if (result.rows.empty()) return 0;
+  EXPECT_EQ(result.rows[0]["wrong"], 0);
+  return result.rows[0]["time_us"];
+}
+
+TEST(PerfVirtualTest, BackgroundTrafficSlowsAJobTheSameEveryTime) {
+  const std::vector<std::string> alone = {
+      "--ranks", "4",  "--topology", "leaf-spine:hosts=8,hosts_per_leaf=4,rate=100G", "-b", "4M",
+      "-e",      "4M", "--json"};
+  std::vector<std::string> beside = alone;
+  beside.insert(beside.end(), {"--background",
+                               "storage:hosts=host0..host3,targets=host6+host7,load=0.5,bytes=256K,"
+                               "stop=1s,sl=1,traffic_class=32",
+                               "--background", "incast:hosts=host4,targets=host1,bytes=8M"});
+  EXPECT_GT(TimeOf(beside), 1.3 * TimeOf(alone));
+  const PerfResult first = RunVirtual(beside);
+  const Burner burner;
+  EXPECT_EQ(RunVirtual(beside).out, first.out);
+  beside.insert(beside.end(), {"--seed", "9"});
+  EXPECT_NE(RunVirtual(beside).out, first.out);
+}
+
+TEST(PerfVirtualTest, FaultsOfTheCommandLineHappen) {
+  const std::vector<std::string> arguments = {"--ranks", "2",      "-b",        "4M", "-e",
+                                              "4M",      "--json", "--timeout", "120"};
+  const double alone = TimeOf(arguments);
+  std::vector<std::string> faulty = arguments;
+  faulty.insert(faulty.end(), {"--fault", "slow-link:link=host1,rate=25G"});
+  EXPECT_GT(TimeOf(faulty), 3 * alone);
+  faulty = arguments;
+  faulty.insert(faulty.end(), {"--fault", "corruption:probability=1e-3,packets=data", "--fault",
+                               "loss:probability=1e-3,packets=data"});
+  const PerfResult result = RunVirtual(faulty, {{"NCCL_IB_TIMEOUT", "10"}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  ASSERT_EQ(result.rows.size(), 2u);
+  EXPECT_EQ(result.rows[0]["wrong"], 0);
+  EXPECT_GT(result.rows[1]["dropped_packets"], 0);
+  EXPECT_GT(result.rows[1]["corrupted_packets"], 0);
+}
+
+TEST(PerfVirtualTest, FaultsAndBackgroundThatCannotBeAreRefused) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--fault", "earthquake"}, "earthquake"},
+      {{"--topology", "hosts=2", "--fault", "link-down:link=host7"}, "host7"},
+      {{"--topology", "hosts=2", "--background", "incast:targets=host7"}, "host7"},
+      {{"--topology", "hosts=2", "--fault", "slow-link:link=host1,rate=400G"}, "not below the rate"},
+      {{"--topology", "/nonexistent.toml"}, "--topology: topology file /nonexistent.toml"},
+  };
+  for (const auto& [arguments, part] : cases) {
+    const PerfResult result = RunVirtual(arguments);
+    EXPECT_EQ(result.exit_code, 2) << part;
+    ASSERT_EQ(result.complaints().size(), 1u) << result.err;
+    EXPECT_THAT(result.complaints()[0], HasSubstr(part));
+  }
+}
+
+// Packets take turns over four spines, one of which is far away.
+TEST(PerfVirtualTest, DataIsRightUnderAdaptiveRouting) {
+  const std::string shape = "leaf-spine:hosts=8,hosts_per_leaf=4,spines=4,rate=100G,routing.mode=adaptive";
+  const Environment adaptive = {{"NCCL_IB_ADAPTIVE_ROUTING", "1"}};
+  for (const std::string reorder : {"", ",nics.reorder_packets=256"}) {
+    for (const char* op : {"all_reduce", "all_to_all"}) {
+      for (const char* proto : {"simple", "ll", "ll128"}) {
+        ExpectRight({"--topology", shape + reorder, "--op", op, "--proto", proto, "--ranks", "8",
+                     "--channels", "2", "-b", "64K", "-e", "4M", "-f", "64"},
+                    2, adaptive);
+      }
+    }
+  }
+}
+
+TEST(PerfVirtualTest, SyntheticPayloadGivesTheTimesOfStoredOne) {
+  for (const char* op : kOps) {
+    for (const char* proto : {"simple", "ll", "ll128"}) {
+      const auto run = [&](const char* payload) {
+        const PerfResult result =
+            RunVirtual({"--op", op, "--proto", proto, "--ranks", "5", "--channels", "2", "--root", "3", "-b",
+                        "20", "-e", "1M", "-f", "200", "--payload", payload});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return result.out;
+      };
+      EXPECT_EQ(run("stored"), run("synthetic")) << op << " " << proto;
+    }
+  }
+  ExpectRight(
+      {"--algo", "tree", "--ranks", "6", "-b", "1K", "-e", "1M", "-f", "32", "--payload", "synthetic"}, 3);
+}
+
 TEST(PerfVirtualTest, SixtyFourRanksOnLeafSpine) {
   ExpectRight({"--topology", "leaf-spine:hosts=64,rate=400G", "--ranks", "64", "-b", "1K", "-e", "1M", "-f",
                "32", "-n", "1"},

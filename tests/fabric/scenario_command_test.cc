@@ -57,11 +57,33 @@ TEST(ScenarioCommand, ListNamesEveryScenarioInALine) {
 }
 
 TEST(ScenarioCommand, BadUsageIsOneLineAndExitTwo) {
-  for (const char* arguments :
-       {"", "nonsense", "incast --size huge", "incast --seeds 100000000", "lossy --host typical",
-        "lossy --plugin x.so", "victim --topology hosts=4", "lossy --engine plugin",
-        "incast --engine flows --host ideal", "incast --engine both", "incast --host fast",
-        "incast --topology hosts=zero", "validate --plot x.svg", "incast --bogus"}) {
+  for (const char* arguments : {"",
+                                "nonsense",
+                                "incast --size huge",
+                                "incast --seeds 100000000",
+                                "lossy --host typical",
+                                "lossy --plugin x.so",
+                                "victim --topology hosts=4",
+                                "incast --topology hosts=zero",
+                                "validate --plot x.svg",
+                                "incast --bogus",
+                                "lossy --engine plugin",
+                                "incast --engine flows --host ideal",
+                                "incast --engine both",
+                                "incast --host fast",
+                                "incast --seeds 0",
+                                "incast --seeds -3",
+                                "incast --seed -1",
+                                "incast --jobs 0",
+                                "incast --jobs -1",
+                                "validate --seeds 0",
+                                "list --jobs 0",
+                                "incast --plot /nonexistent/x.svg",
+                                "incast --plot /tmp",
+                                "victim --fault loss:probability=0.1",
+                                "lossy --background permutation",
+                                "incast --topology hosts=300 --fault link-down:link=host999",
+                                "incast --topology /nonexistent.toml"}) {
     const Ran ran = RunScenario(arguments);
     EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.err;
     EXPECT_EQ(ran.out, "") << arguments;
@@ -128,6 +150,31 @@ TEST(ScenarioCommand, EndsWhereNoSeedCanStart) {
                               "/bin/sluice scenario uncontended --size ci) >/dev/null 2>&1";
   const int status = system(command.c_str());
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+}
+
+TEST(ScenarioCommand, FaultsAndBackgroundTakePart) {
+  const auto last = [](const std::string& more) {
+    const Ran ran = RunScenario("incast --size ci --json --topology leaf-spine:hosts=64,rate=100G " + more);
+    EXPECT_EQ(ran.exit_code, 0) << more << ": " << ran.err;
+    const nlohmann::json json = nlohmann::json::parse(ran.out, nullptr, false);
+    for (const auto& metric : json["metrics"]) {
+      if (metric["name"] == "last completion, 8:1") return metric["mean"].get<double>();
+    }
+    return 0.0;
+  };
+  const double quiet = last("");
+  EXPECT_GT(last("--fault slow-link:link=host0,rate=50G"), 1.9 * quiet);
+  EXPECT_GT(last("--background incast:targets=host0,bytes=1M"), 3 * quiet);
+}
+
+TEST(ScenarioCommand, AnIncastIsNeverFasterThanItsIdeal) {
+  const Ran ran = RunScenario("incast --size ci --seeds 8 --json");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json json = nlohmann::json::parse(ran.out, nullptr, false);
+  for (const auto& metric : json["metrics"]) {
+    if (!metric["name"].get<std::string>().starts_with("last / ideal")) continue;
+    for (const double value : metric["values"]) EXPECT_GE(value, 1) << metric;
+  }
 }
 
 TEST(ScenarioCommand, AnotherTopologyAndAPlot) {

@@ -180,8 +180,8 @@ Status VirtualJob::Register(size_t communicator, int rank, const PageBuffer& buf
 }
 
 void VirtualJob::Launch(size_t communicator, int rank, const Shape& shape, std::byte* input,
-                        std::byte* output) {
-  machine_.Launch(actor(communicator, rank), shape, input, output);
+                        std::byte* output, SyntheticPayload* payload) {
+  machine_.Launch(actor(communicator, rank), shape, input, output, payload);
 }
 
 Status VirtualJob::Close() {

@@ -31,9 +31,11 @@ size_t VirtualMachine::Add(uint32_t process, int rank, CommunicatorCore* core,
   return actors_.size() - 1;
 }
 
-void VirtualMachine::Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output) {
+void VirtualMachine::Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output,
+                            SyntheticPayload* payload) {
   Actor& actor = actors_[index];
   Operation op = actor.core->MakeOperation(shape, input, output);
+  op.payload = payload;
   actor.core->progress().Post(op);
   actor.core->gpu().Launch(std::move(op));
   if (!actor.open) ++open_;

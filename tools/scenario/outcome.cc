@@ -11,6 +11,7 @@ std::string Outcome::ToJson() const {
   out["seed"] = seed;
   out["packet_hops"] = packet_hops;
   out["wall_s"] = wall_s;
+  out["peak_bytes"] = peak_bytes;
   out["samples"] = samples;
   for (const Metric& metric : metrics) {
     out["metrics"].push_back(
@@ -26,6 +27,7 @@ Result<Outcome> Outcome::FromJson(const std::string& text) {
   outcome.seed = in["seed"];
   outcome.packet_hops = in["packet_hops"];
   outcome.wall_s = in["wall_s"];
+  outcome.peak_bytes = in.value("peak_bytes", uint64_t{0});
   outcome.samples = in["samples"].get<std::map<std::string, std::vector<double>>>();
   for (const nlohmann::json& metric : in.value("metrics", nlohmann::json::array())) {
     outcome.Add(metric["arm"], metric["name"], metric["unit"], metric["value"]);

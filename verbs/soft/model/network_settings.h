@@ -26,6 +26,13 @@ enum class QueueMode : uint8_t {
   kTrim,       // a full queue cuts packets to their headers (Ultra Ethernet)
 };
 
+// When a switch begins to send a packet.
+enum class Forwarding : uint8_t {
+  kStoreAndForward,  // it has arrived whole
+  kCutThrough,       // kCutThroughBytes of it have arrived, where it leaves no faster than it comes
+};
+inline constexpr uint32_t kCutThroughBytes = 64;
+
 // Ethernet: how the buffer of a kLossless switch is shared.
 enum class BufferMode : uint8_t {
   kStatic,   // every (ingress port, priority) pauses at xoff_bytes and resumes at xon_bytes
@@ -51,6 +58,7 @@ struct EcnSettings {
 struct SwitchSettings {
   // Both link layers.
   QueueMode queue = QueueMode::kLossless;
+  Forwarding forwarding = Forwarding::kStoreAndForward;
   EcnSettings ecn;
 
   // Ethernet.

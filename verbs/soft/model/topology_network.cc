@@ -118,6 +118,10 @@ constexpr Key<S> kSwitchKeys[] = {
      [](S* s, const TextEntry& e) {
        return ReadEnum(e, {"unbounded", "lossless", "drop-tail", "trim"}, &s->queue);
      }},
+    {"forwarding",
+     [](S* s, const TextEntry& e) {
+       return ReadEnum(e, {"store-and-forward", "cut-through"}, &s->forwarding);
+     }},
     {"buffer",
      [](S* s, const TextEntry& e) {
        return ReadEnum(e, {"static", "dynamic"}, &s->buffer);
