@@ -17,3 +17,8 @@ if(TARGET sluice_plugin)
   sluice_test(NAME perf_virtual_test SOURCES perf_virtual_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT ${perf_timeout_s})
   add_dependencies(perf_virtual_test sluice sluice_plugin sluice_soft_virtual perf_toy_plugin)
 endif()
+
+if(TARGET sluice_plugin)
+  sluice_test(NAME perf_mixed_test SOURCES perf_mixed_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT ${perf_timeout_s})
+  add_dependencies(perf_mixed_test sluice sluice_plugin sluice_soft_verbs sluice_fabric)
+endif()

@@ -33,7 +33,7 @@ Function FunctionOf(Op op, bool send, int net_version) {
 
 }  // namespace
 
-ClaimCheck::ClaimCheck(int net_version, bool with_bytes, const Communicator& communicator)
+ClaimCheck::ClaimCheck(int net_version, bool with_bytes, const sluice::Communicator& communicator)
     : net_version_(net_version), with_bytes_(with_bytes), communicator_(communicator) {}
 
 Status ClaimCheck::Attach() {

@@ -36,7 +36,7 @@ struct ClaimTotals {
 class ClaimCheck {
  public:
   // With bytes: the operation's size reaches the plugin, so rules on bytes apply.
-  ClaimCheck(int net_version, bool with_bytes, const Communicator& communicator);
+  ClaimCheck(int net_version, bool with_bytes, const sluice::Communicator& communicator);
 
   // Finds the statistics of this process.
   Status Attach();
@@ -53,7 +53,7 @@ class ClaimCheck {
 
   const int net_version_;
   const bool with_bytes_;
-  Communicator communicator_;
+  sluice::Communicator communicator_;
   ClassMap classes_;
   std::vector<StatisticsReader> readers_;
   std::map<Cell, uint64_t> seen_;

@@ -58,7 +58,7 @@ class Versioned final : public ProfilerPlugin {
 
   int version() const override { return kVersion; }
 
-  Status Init(const Communicator& communicator, void** context) override {
+  Status Init(const sluice::Communicator& communicator, void** context) override {
     *context = nullptr;
     communicator_ = communicator;
     nccl::NcclResult result = nccl::kSuccess;
@@ -214,7 +214,7 @@ class Versioned final : public ProfilerPlugin {
 
   Library library_;
   const Table* table_;
-  Communicator communicator_;
+  sluice::Communicator communicator_;
 };
 
 template <typename Table, int kVersion>

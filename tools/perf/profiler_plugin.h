@@ -44,7 +44,7 @@ class ProfilerPlugin {
 
   virtual int version() const = 0;
   // *context null and no error: the plugin wants no events.
-  virtual Status Init(const Communicator& communicator, void** context) = 0;
+  virtual Status Init(const sluice::Communicator& communicator, void** context) = 0;
   virtual Status Finalize(void* context) = 0;
 
   // The user's call behind a point-to-point task (version 5 and later); null where it does not exist.

@@ -27,7 +27,7 @@ class Versioned final : public TunerPlugin {
 
   int version() const override { return kVersion; }
 
-  Status Init(const Communicator& communicator, void** context) override {
+  Status Init(const sluice::Communicator& communicator, void** context) override {
     *context = nullptr;
     const auto ranks = static_cast<size_t>(communicator.ranks);
     const auto nodes = static_cast<size_t>(communicator.nodes);

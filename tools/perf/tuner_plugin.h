@@ -22,7 +22,7 @@ class TunerPlugin {
   virtual ~TunerPlugin() = default;  // closes the library
 
   virtual int version() const = 0;
-  virtual Status Init(const Communicator& communicator, void** context) = 0;
+  virtual Status Init(const sluice::Communicator& communicator, void** context) = 0;
   // The question that NCCL asks before a collective. An answer that breaks the interface is an error; a choice is
   // not looked at: schedules here are given.
   virtual Status GetCollInfo(void* context, int function, size_t bytes) = 0;

@@ -54,7 +54,7 @@ class StatisticsReader {
 
  private:
   struct Unmap {
-    size_t bytes = 0;
+    size_t bytes;
     void operator()(const StatisticsHeader* header) const;
   };
   const StatisticsTable* Table(std::string_view name) const;
