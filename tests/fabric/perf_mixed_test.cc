@@ -11,7 +11,7 @@ namespace sluice::test {
 namespace {
 
 // Rules that need every part of an operation.
-constexpr char kPolicy[] = R"(
+constexpr char kPolicy[] = R"toml(
 [[rule]]
 function = "all_reduce"
 algorithm = "tree"
@@ -36,9 +36,9 @@ class = "background"
 function = "broadcast"
 protocol = "ll128"
 class = "control"
-)";
+)toml";
 
-nlohmann::json Run(int net, int profiler, std::vector<std::string> more = {}) {
+nlohmann::json RunMixed(int net, int profiler, std::vector<std::string> more = {}) {
   std::vector<std::string> arguments = {"--op",
                                         "mixed",
                                         "--fabric",
@@ -75,7 +75,7 @@ void ExpectAllRight(const nlohmann::json& row) {
 
 TEST(PerfMixedTest, AttributesAloneNameEveryMessage) {
   for (const int net : {11, 12}) {
-    const nlohmann::json row = Run(net, 0);
+    const nlohmann::json row = RunMixed(net, 0);
     ExpectAllRight(row);
     EXPECT_EQ(row["sources"]["attributes"], row["messages"]);
   }
@@ -83,7 +83,7 @@ TEST(PerfMixedTest, AttributesAloneNameEveryMessage) {
 
 TEST(PerfMixedTest, AttributesAndProfilerAgreeOnEveryMessage) {
   for (const auto& [net, profiler] : {std::pair{11, 5}, std::pair{12, 6}}) {
-    const nlohmann::json row = Run(net, profiler, {"--ranks", "3", "--channels", "2"});
+    const nlohmann::json row = RunMixed(net, profiler, {"--ranks", "3", "--channels", "2"});
     ExpectAllRight(row);
     EXPECT_EQ(row["compared"], row["messages"]);
     EXPECT_EQ(row["bytes_known"], row["messages"]);
@@ -94,7 +94,7 @@ TEST(PerfMixedTest, AttributesAndProfilerAgreeOnEveryMessage) {
 TEST(PerfMixedTest, TheProfilerAloneNamesEveryMessage) {
   for (const auto& [net, profiler] :
        {std::pair{7, 1}, std::pair{8, 1}, std::pair{9, 2}, std::pair{10, 3}, std::pair{10, 4}}) {
-    const nlohmann::json row = Run(net, profiler);
+    const nlohmann::json row = RunMixed(net, profiler);
     ExpectAllRight(row);
     EXPECT_EQ(row["sources"]["profiler"], row["messages"]);
     EXPECT_EQ(row["bytes_known"], row["messages"]);
@@ -103,7 +103,7 @@ TEST(PerfMixedTest, TheProfilerAloneNamesEveryMessage) {
 
 TEST(PerfMixedTest, WithoutASourceKindAndProtocolAreKnown) {
   for (const int net : {7, 8, 9, 10}) {
-    const nlohmann::json row = Run(net, 0);
+    const nlohmann::json row = RunMixed(net, 0);
     SCOPED_TRACE(row.dump());
     EXPECT_EQ(row["wrong"], 0);
     EXPECT_EQ(row["kind_only"], row["messages"]);

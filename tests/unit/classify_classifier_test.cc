@@ -17,7 +17,7 @@
 namespace sluice {
 namespace {
 
-constexpr char kPolicy[] = R"(
+constexpr char kPolicy[] = R"toml(
 [[rule]]
 name = "small reductions"
 function = "all_reduce"
@@ -28,7 +28,7 @@ class = "latency"
 name = "sends"
 function = "send"
 class = "background"
-)";
+)toml";
 
 std::string MakeDirectory() {
   char path[] = "/tmp/sluice-classify-XXXXXX";
