@@ -35,7 +35,7 @@ class = "background"
 [[rule]]
 function = "broadcast"
 protocol = "ll128"
-class = "control"
+class = "latency"
 )toml";
 
 nlohmann::json RunMixed(int net, int profiler, std::vector<std::string> more = {}) {
