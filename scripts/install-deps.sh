@@ -5,14 +5,15 @@
 # Installs only what is missing, prints what it does, and may be run again at any time. Uses sudo unless run as root.
 #
 #   build     compiler, CMake and the libraries that Sluice is built from
-#   test      verbs programs, perftest and callgrind, which the test suite runs
+#   test      verbs programs, perftest, callgrind, and a subnet manager with a simulated fabric, which the test suite runs
 #   softroce  emulator and kernel for scripts/softroce.sh; the kernel is unpacked into the user's cache, never installed
 #   lint      clang-format, clang-tidy, shellcheck
 set -euo pipefail
 
 readonly BUILD="g++ cmake ninja-build pkg-config libibverbs-dev libabsl-dev libgtest-dev libgmock-dev
   libbenchmark-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev"
-readonly TEST="ibverbs-utils ibverbs-providers perftest valgrind python3 iproute2 procps binutils"
+readonly TEST="ibverbs-utils ibverbs-providers perftest valgrind python3 iproute2 procps binutils
+  opensm ibsim-utils infiniband-diags"
 readonly SOFTROCE="qemu-system-x86 busybox-static cpio kmod iproute2 procps ibverbs-utils ibverbs-providers"
 readonly LINT="clang-format clang-tidy shellcheck"
 # What softroce.sh loads, with room for what those modules depend on; the whole package would be 400 MB.
@@ -71,6 +72,16 @@ install() {
   apt install --no-install-recommends "${missing[@]}" || fail "$purpose: apt-get could not install ${missing[*]}"
 }
 
+# Debian starts a subnet manager as soon as opensm is installed, on whatever fabric this host has. The tests start their own,
+# on a simulated fabric; so the service is masked first, unless opensm is here already.
+mask_opensm() {
+  local -r unit=/etc/systemd/system/opensm.service
+  if installed opensm || [ -e "$unit" ] || [ -L "$unit" ]; then return; fi
+  say "test: masking opensm.service, so that no subnet manager starts here (systemctl unmask opensm undoes it)"
+  as_root mkdir -p "${unit%/*}"
+  as_root ln -s /dev/null "$unit"
+}
+
 # A kernel with rdma_rxe whose image this user can read; the same rule as in softroce.sh.
 have_kernel() {
   local root image
@@ -111,7 +122,10 @@ for purpose in "$@"; do
   # shellcheck disable=SC2086
   case $purpose in
     build) install build $BUILD ;;
-    test) install test $TEST ;;
+    test)
+      mask_opensm
+      install test $TEST
+      ;;
     lint) install lint $LINT ;;
     softroce)
       install softroce $SOFTROCE
