@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "verbs/soft/ipc/socket.h"
+#include "tools/perf/fabric_control.h"
 
 namespace sluice::perf {
 
@@ -25,12 +25,11 @@ struct FabricTime {
 
 class FabricClock {
  public:
-  FabricClock();
   // nullopt: no fabric process answers, as over real devices.
   std::optional<FabricTime> Read() const;
 
  private:
-  soft::UniqueFd socket_;
+  FabricControl control_;
 };
 
 // 1 when one of them is unknown or no time has passed.
