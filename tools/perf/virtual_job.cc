@@ -47,8 +47,12 @@ Status VirtualJob::AddRanks() {
     rank.copy = std::make_unique<PluginCopy>(std::move(*copy));
     Result<std::unique_ptr<NetPlugin>> loaded = NetPlugin::Load(rank.copy->path(), options_.api);
     if (!loaded.ok()) {
-      return SystemError("the plugin " + options_.plugin + ", copied for " + label + ": " +
-                         loaded.status().message());
+      // The copy has a name that means nothing to anybody.
+      std::string cause = loaded.status().message();
+      if (const size_t at = cause.find(rank.copy->path()); at != std::string::npos) {
+        cause.replace(at, rank.copy->path().size(), options_.plugin);
+      }
+      return SystemError(cause);
     }
     rank.plugin = std::make_unique<VirtualPlugin>(std::move(*loaded), fabric_, rank.process, preset);
     ranks_.push_back(std::move(rank));
