@@ -265,6 +265,19 @@ TEST(PerfVirtualTest, SyntheticPayloadGivesTheTimesOfStoredOne) {
       {"--algo", "tree", "--ranks", "6", "-b", "1K", "-e", "1M", "-f", "32", "--payload", "synthetic"}, 3);
 }
 
+TEST(PerfVirtualTest, SyntheticPayloadIsNotStored) {
+  constexpr uint64_t kStored = uint64_t{8} * (64 << 20);
+  const auto peak = [](const char* payload) {
+    const PerfResult result = RunVirtual({"--ranks", "8", "--op", "broadcast", "-b", "64M", "-e", "64M", "-n",
+                                          "1", "-w", "0", "--payload", payload, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.rows[0]["wrong"], 0);
+    return result.peak_bytes;
+  };
+  EXPECT_GT(peak("stored"), kStored);
+  EXPECT_LT(peak("synthetic"), kStored / 2);
+}
+
 TEST(PerfVirtualTest, SixtyFourRanksOnLeafSpine) {
   ExpectRight({"--topology", "leaf-spine:hosts=64,rate=400G", "--ranks", "64", "-b", "1K", "-e", "1M", "-f",
                "32", "-n", "1"},
