@@ -167,6 +167,16 @@ TEST(ScenarioCommand, FaultsAndBackgroundTakePart) {
   EXPECT_GT(last("--background incast:targets=host0,bytes=1M"), 3 * quiet);
 }
 
+TEST(ScenarioCommand, ARunThatDoesNotFinishHasNoFigures) {
+  for (const char* name : {"uncontended", "incast", "priority", "storage", "fairness", "all-to-all",
+                           "permutation", "two-jobs"}) {
+    const Ran ran = RunScenario(std::string(name) + " --size ci --fault link-down:link=host0,at=50us");
+    EXPECT_EQ(ran.exit_code, 1) << name;
+    EXPECT_EQ(ran.out, "") << name;
+    EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("seed 1: flow "), HasSubstr("seed 1: no flow "))) << name;
+  }
+}
+
 TEST(ScenarioCommand, AnIncastIsNeverFasterThanItsIdeal) {
   const Ran ran = RunScenario("incast --size ci --seeds 8 --json");
   EXPECT_EQ(ran.exit_code, 0) << ran.err;

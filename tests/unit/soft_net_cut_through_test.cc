@@ -35,7 +35,8 @@ TEST(SoftNetCutThrough, LatencyIsThatOfTheHeadersAndOnePacket) {
 
 // Where the next link is faster, the packet is stored: it would run out of bytes.
 TEST(SoftNetCutThrough, AFasterLinkWaitsForTheWholePacket) {
-  const std::string text = "leaf-spine:hosts=4,hosts_per_leaf=2,rate=100G,spine_rate=400G,delay=300ns";
+  const std::string text =
+      "leaf-spine:hosts=4,hosts_per_leaf=2,spines=1,rate=100G,spine_rate=400G,delay=300ns";
   const auto at = [](uint32_t bytes, uint64_t gigabits) {
     return SerialisationTime(bytes, gigabits * 1'000'000'000);
   };

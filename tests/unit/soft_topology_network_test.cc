@@ -35,8 +35,6 @@ pause_quanta = 1000
 pause_on_wire = false
 staged_events = true
 queue_limit = "2MB"
-trim_bytes = 128
-trim_priority = 5
 ets = [1, 1, 1, 4, 1, 1, 1, 1]
 strict_priorities = [6]
 dscp = { 26 = 3, 48 = 6 }
@@ -84,8 +82,6 @@ links = ["leaf0-spine1", "spine1-leaf3", "host15"]
   EXPECT_FALSE(s.pause_on_wire);
   EXPECT_TRUE(s.staged_events);
   EXPECT_EQ(2'000'000u, s.queue_bytes);
-  EXPECT_EQ(128u, s.trim_bytes);
-  EXPECT_EQ(5, s.trim_priority);
   EXPECT_THAT(s.ets_weight, ElementsAre(1, 1, 1, 4, 1, 1, 1, 1));
   EXPECT_EQ(64, s.strict_priorities);
   EXPECT_EQ(3, s.dscp_to_priority[26]);
@@ -232,6 +228,17 @@ TEST(SoftTopologyNetwork, ValuesOutOfRangeNameLineKeyValueAndRange) {
   }
 }
 
+TEST(SoftTopologyNetwork, SettingsOfTrimmingAndForwarding) {
+  const Result<Topology> topology = Topology::FromText(
+      "hosts=2,switches.queue=trim,switches.queue_limit=400K,switches.trim_bytes=128,switches.trim_priority="
+      "5,"
+      "switches.forwarding=cut-through");
+  ASSERT_TRUE(topology.ok()) << topology.status().message();
+  EXPECT_EQ(128u, topology->switch_settings.trim_bytes);
+  EXPECT_EQ(5, topology->switch_settings.trim_priority);
+  EXPECT_EQ(Forwarding::kCutThrough, topology->switch_settings.forwarding);
+}
+
 TEST(SoftTopologyNetwork, WhatHasNoEffectIsRefused) {
   const std::string roce = "[topology]\nhosts = 2\n[switches]\n";               // 3 lines
   const std::string ib = "[topology]\nhosts = 2\nlink = \"ib\"\n[switches]\n";  // 4 lines
@@ -247,11 +254,11 @@ TEST(SoftTopologyNetwork, WhatHasNoEffectIsRefused) {
        {"bad.toml:7", "alpha = 2 has no effect", "buffer = \"dynamic\""}},
       {roce + "queue = \"unbounded\"\nqueue_limit = \"1M\"\n", {"bad.toml:5", "queue_limit", "has no limit"}},
       {roce + "trim_bytes = 128\n", {"bad.toml:4", "trim_bytes", "queue = \"trim\""}},
-      {roce + "ecn = false\necn_min = \"50K\"\n", {"bad.toml:5", "ecn_min", "set ecn = true"}},
+      {roce + "ecn = false\necn_min = \"50K\"\n", {"bad.toml:5", "ecn_min", "ecn = false"}},
       {roce + "lossless_priorities = \"none\"\npause_quanta = 100\n", {"bad.toml:5", "there are none"}},
       {ib + "pool = \"32M\"\n", {"bad.toml:5", "pool = 32M has no effect", "RoCE"}},
       {ib + "ets = [1, 1, 1, 1, 1, 1, 1, 1]\n", {"bad.toml:5", "ets", "RoCE"}},
-      {ib + "vl_high_limit = 4\n", {"bad.toml:5", "give vl_high"}},
+      {ib + "vl_high_limit = 4\n", {"bad.toml:5", "vl_high is empty"}},
       {nics + "cnp_priority = 5\n", {"bad.toml:4", "cnp_priority = 5 has no effect", "dcqcn"}},
       {nics + "dcqcn_g = 0.1\n", {"bad.toml:4", "dcqcn_g", "rate_control"}},
   };

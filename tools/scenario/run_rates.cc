@@ -44,6 +44,12 @@ Result<std::vector<double>> Goodputs(const Topology& topology,
         (simulation.ReceivedMessages(flow) - before[flow - simulation.first_flow()]) * kMessageBytes;
     goodputs.push_back(static_cast<double>(bytes) * 8e-3 / Us(window - window / 10));
   }
+  // A flow may starve beside others, but not all of them.
+  if (Quantile(goodputs, 1) == 0) {
+    return RemoteError(
+        "no flow got anything through: the network stands still or loses all of it; look at the "
+        "faults of --topology and --fault");
+  }
   *packet_hops += simulation.statistics().packet_hops;
   return goodputs;
 }

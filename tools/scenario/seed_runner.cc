@@ -50,14 +50,16 @@ void WriteAll(int fd, const std::string& text) {
 [[noreturn]] void RunChild(int fd, uint64_t seed, const SeedFunction& run) {
   std::string text;
   try {
-    const auto begin = std::chrono::steady_clock::now();
     Result<Outcome> outcome = run(seed);
     if (outcome.ok()) {
       outcome->seed = seed;
-      outcome->wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       rusage usage{};
-      if (getrusage(RUSAGE_SELF, &usage) == 0)
+      if (getrusage(RUSAGE_SELF, &usage) == 0) {
         outcome->peak_bytes = static_cast<uint64_t>(usage.ru_maxrss) << 10;
+        for (const timeval& part : {usage.ru_utime, usage.ru_stime}) {
+          outcome->processor_s += static_cast<double>(part.tv_sec) + static_cast<double>(part.tv_usec) * 1e-6;
+        }
+      }
       text = kGood + outcome->ToJson();
     } else {
       text = kBad + outcome.status().message();

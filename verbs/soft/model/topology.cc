@@ -217,10 +217,6 @@ Status ApplyNetwork(const std::vector<TextSection>& sections, const std::vector<
   }
   for (const TextSection* route : routes) SLUICE_RETURN_IF_ERROR(ApplyRoute(*route, topology));
   for (const TextSection& section : sections) {
-    if (section.name == "routing") continue;
-    SLUICE_RETURN_IF_ERROR(CheckEffect(section.name, section.entries, *topology));
-  }
-  for (const TextSection& section : sections) {
     const TextEntry* preset = section.name == "switches" ? section.Find("preset") : nullptr;
     if (preset != nullptr) SLUICE_RETURN_IF_ERROR(CheckPreset(*preset, *topology));
   }
@@ -237,8 +233,15 @@ Status ApplyNetwork(const std::vector<TextSection>& sections, const std::vector<
     }
     return found;
   });
-  return status.message().starts_with("topology: ") ? InvalidArgument(where + ": " + status.message())
-                                                    : status;
+  if (!status.ok()) {
+    return status.message().starts_with("topology: ") ? InvalidArgument(where + ": " + status.message())
+                                                      : status;
+  }
+  for (const TextSection& section : sections) {
+    if (section.name == "routing") continue;
+    SLUICE_RETURN_IF_ERROR(CheckEffect(section.name, section.entries, *topology));
+  }
+  return {};
 }
 
 // Cuts "switches.pool" out of the entries of a topology and puts it, as "pool", into the section it names.

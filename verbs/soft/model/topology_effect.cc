@@ -59,11 +59,11 @@ const char* Trims(const Ground& g) {
   return g.switches.queue == QueueMode::kTrim ? nullptr : "it is for queue = \"trim\"";
 }
 const char* Ecn(const Ground& g) {
-  return g.switches.ecn.enabled ? nullptr : "nothing is marked; set ecn = true";
+  return g.switches.ecn.enabled ? nullptr : "nothing is marked, since ecn = false";
 }
 const char* HighTable(const Ground& g) {
   if (const char* why = InfiniBand(g)) return why;
-  return g.switches.vl_high.empty() ? "the high table is empty; give vl_high" : nullptr;
+  return g.switches.vl_high.empty() ? "the table vl_high is empty" : nullptr;
 }
 const char* Dcqcn(const Ground& g) {
   return g.nics.rate_control == RateControl::kDcqcn ? nullptr : "it is for rate_control = \"dcqcn\"";
