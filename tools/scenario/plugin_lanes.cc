@@ -32,19 +32,38 @@ struct LaneCase {
   std::map<std::string, std::string> environment{};
 };
 
+// The urgent lane: priority 3 by DSCP 24, VL 1 by SL 1.
+constexpr int kUrgentDscp = 24;
+constexpr int kUrgentSl = 1;
+
+// Everything in one class: what a transport without lanes does.
+std::map<std::string, std::string> OneClass() {
+  return {{"SLUICE_POLICY", "[[rule]]\nclass = 'bulk'\n"}};
+}
+// The built-in rules; urgent operations, and grants, have marks of their own.
+std::map<std::string, std::string> MarkedLanes() {
+  std::string policy = "default_rules = true\n";
+  for (const char* name : {"control", "latency"}) {
+    policy += "[[class]]\nname = '" + std::string(name) + "'\nsl = " + std::to_string(kUrgentSl) +
+              "\ndscp = " + std::to_string(kUrgentDscp) + "\n";
+  }
+  return {{"SLUICE_POLICY", policy}};
+}
+
 // Alone and the oracle come first: others are measured by them.
 const std::vector<LaneCase>& LaneCases() {
   static const std::vector<LaneCase> cases = {
-      {"alone", false, false, Lanes::kOne},
-      {"oracle", true, true, Lanes::kUrgentFirst},
-      {"one class", true, false, Lanes::kOne},
+      {"alone", false, false, Lanes::kOne, OneClass()},
+      {"oracle", true, true, Lanes::kUrgentFirst, OneClass()},
+      {"one class", true, false, Lanes::kOne, OneClass()},
+      {"lanes, 2 VLs", true, false, Lanes::kUrgentFirst, MarkedLanes()},
+      {"lanes, 1 VL", true, false, Lanes::kOne},
   };
   return cases;
 }
 
-// The urgent lane: priority 3 by DSCP 24, VL 1 by SL 1.
 int UrgentTrafficClass(bool infiniband) {
-  return infiniband ? 1 : 24 << 2;
+  return infiniband ? kUrgentSl : kUrgentDscp << 2;
 }
 
 std::string OverridesFor(Lanes lanes, bool infiniband) {
