@@ -59,6 +59,7 @@ dcqcn_g = 0.0625
 dcqcn_rate_timer = "55us"
 dcqcn_rate_ai = "5M"
 dcqcn_cnp_interval = "10us"
+dcqcn_reduce_period = "4us"
 [routing]
 mode = "adaptive"
 hash = "toeplitz"
@@ -110,6 +111,7 @@ links = ["leaf0-spine1", "spine1-leaf3", "host15"]
   EXPECT_EQ(55 * kPicosPerUs, n.dcqcn.alpha_timer);
   EXPECT_EQ(5'000'000u, n.dcqcn.rate_ai_bps);
   EXPECT_EQ(10 * kPicosPerUs, n.dcqcn.cnp_interval);
+  EXPECT_EQ(4 * kPicosPerUs, n.dcqcn.reduce_period);
   const RoutingSettings& r = topology->routing;
   EXPECT_EQ(RoutingMode::kAdaptive, r.mode);
   EXPECT_EQ(FlowHashKind::kToeplitz, r.hash);

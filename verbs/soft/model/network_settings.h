@@ -125,6 +125,9 @@ struct DcqcnSettings {
   uint64_t rate_hai_bps = 400'000'000;
   uint32_t fast_recovery_rounds = 5;
   Picos cnp_interval = 50 * kPicosPerUs;  // at most one per queue pair
+  // 0: a CNP cuts the rate and raises alpha at once. Else both look for CNPs by their own clocks, the rate every
+  // reduce_period and alpha every alpha_timer from the first CNP on, as NICs do (rate_reduce_monitor_period).
+  Picos reduce_period = 0;
   uint64_t min_rate_bps = 10'000'000;
 };
 

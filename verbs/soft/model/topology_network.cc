@@ -239,6 +239,8 @@ constexpr Key<N> kNicKeys[] = {
      [](N* n, const TextEntry& e) { return ReadCount(e, 1, 100, &n->dcqcn.fast_recovery_rounds); }},
     {"dcqcn_cnp_interval",
      [](N* n, const TextEntry& e) { return ReadTime(e, kPicosPerSecond, &n->dcqcn.cnp_interval); }},
+    {"dcqcn_reduce_period",
+     [](N* n, const TextEntry& e) { return ReadTime(e, kPicosPerSecond, &n->dcqcn.reduce_period); }},
     {"dcqcn_min_rate", [](N* n, const TextEntry& e) { return ReadRate(e, &n->dcqcn.min_rate_bps); }},
 };
 
