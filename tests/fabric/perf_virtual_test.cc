@@ -302,10 +302,6 @@ TEST(PerfVirtualTest, BadInputIsOneLine) {
   EXPECT_THAT(complaint({"--seed", "x"}), ElementsAre(HasSubstr("--seed x: not a number")));
   EXPECT_THAT(complaint({"--ranks", "257"}), ElementsAre(HasSubstr("--ranks 257: out of range")));
   EXPECT_THAT(complaint({"--topology", "hosts=none"}), ElementsAre(HasSubstr("--topology")));
-  const std::string file = testing::TempDir() + "background-" + std::to_string(getpid()) + ".toml";
-  std::ofstream(file) << "[fabric]\nhosts = 4\n[[background]]\nkind = \"permutation\"\n";
-  EXPECT_THAT(complaint({"--topology", file}), ElementsAre(HasSubstr("only `sluice scenario` plays")));
-  std::filesystem::remove(file);
   const PerfResult joined = RunVirtual({}, {{"RANK", "0"}});
   EXPECT_EQ(joined.exit_code, 2);
   EXPECT_THAT(joined.complaints(), ElementsAre(HasSubstr("but RANK is set")));
