@@ -55,9 +55,13 @@ void WriteAll(int fd, const std::string& text) {
     if (outcome.ok()) {
       outcome->seed = seed;
       outcome->wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      rusage usage{};
-      if (getrusage(RUSAGE_SELF, &usage) == 0)
-        outcome->peak_bytes = static_cast<uint64_t>(usage.ru_maxrss) << 10;
+      // Of this process or, where the plugin runs, of the processes that it started.
+      for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage usage{};
+        if (getrusage(who, &usage) == 0)
+          outcome->peak_bytes =
+              std::max<uint64_t>(outcome->peak_bytes, static_cast<uint64_t>(usage.ru_maxrss) << 10);
+      }
       text = kGood + outcome->ToJson();
     } else {
       text = kBad + outcome.status().message();
