@@ -115,7 +115,7 @@ TEST(PerfWorkloadTest, StopsAndMarks) {
 TEST(PerfWorkloadTest, ChangesOfTheNetwork) {
   Workload workload;
   Job job{.name = "flow", .hosts = {0, 1}};
-  job.calls = {{.op = "sendrecv", .bytes = 4 << 20, .proto = "simple"}};
+  job.calls = {{.op = "sendrecv", .bytes = 16 << 20, .proto = "simple"}};
   job.transfers = {{0, 1}};
   workload.jobs = {job};
   const double fast_us = RunJobs(workload, On("hosts=2,rate=400G")).jobs.at(0).calls.at(0).last_end_us;

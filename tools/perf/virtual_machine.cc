@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 
 namespace sluice::perf {
 namespace {
@@ -163,6 +164,8 @@ Status VirtualMachine::CheckStuck() {
     if (const std::string gpu = actor.core->gpu().DescribeOpen(); !gpu.empty())
       stuck_.push_back(rank + "GPU in " + gpu);
   }
+  std::istringstream queues(fabric_->DescribeQueues());
+  for (std::string line; std::getline(queues, line);) stuck_.push_back(line);
   std::string text = "deadlock at " + std::to_string(fabric_->Now() / kPicosPerUs) +
                      " us of virtual time: nothing has moved for " + std::to_string(still / kPicosPerUs) +
                      " us";

@@ -53,9 +53,11 @@ void WriteAll(int fd, const std::string& text) {
     Result<Outcome> outcome = run(seed);
     if (outcome.ok()) {
       outcome->seed = seed;
-      rusage usage{};
-      if (getrusage(RUSAGE_SELF, &usage) == 0) {
-        outcome->peak_bytes = static_cast<uint64_t>(usage.ru_maxrss) << 10;
+      // Of this process and, where the plugin runs, of the processes that it started.
+      for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage usage{};
+        if (getrusage(who, &usage) != 0) continue;
+        outcome->peak_bytes = std::max(outcome->peak_bytes, static_cast<uint64_t>(usage.ru_maxrss) << 10);
         for (const timeval& part : {usage.ru_utime, usage.ru_stime}) {
           outcome->processor_s += static_cast<double>(part.tv_sec) + static_cast<double>(part.tv_usec) * 1e-6;
         }

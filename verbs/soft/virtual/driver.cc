@@ -101,6 +101,17 @@ class VirtualFabricImpl final : public VirtualFabric {
     std::lock_guard lock(core_.mutex);
     return Summarise(core_.fabric->topology(), core_.fabric->truth());
   }
+  const char* DescribeQueues() override {
+    std::lock_guard lock(core_.mutex);
+    const Topology& topology = core_.fabric->topology();
+    text_.clear();
+    core_.fabric->truth().ForEachQueue([&](const QueueTruth& queue) {
+      if (queue.bytes == 0) return;
+      text_ += "switch " + topology.switches[queue.switch_index].name + " port " + std::to_string(queue.port) +
+               " lane " + std::to_string(queue.lane) + ": " + std::to_string(queue.bytes) + " bytes\n";
+    });
+    return text_.c_str();
+  }
   void TrackDestinations() override {
     std::lock_guard lock(core_.mutex);
     core_.fabric->truth().TrackDestinations();

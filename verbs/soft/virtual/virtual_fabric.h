@@ -93,6 +93,8 @@ class VirtualFabric {
   virtual VirtualStatistics statistics() const = 0;
   // What happened inside the network, which no plugin sees.
   virtual TruthSummary truth() const = 0;
+  // Where packets lie in switches now, one line each; good until the next call.
+  virtual const char* DescribeQueues() = 0;
   // Of the bytes inside switches, counted from TrackDestinations on.
   virtual void TrackDestinations() = 0;
   virtual uint64_t PeakBytesBoundFor(uint32_t endpoint) const = 0;
