@@ -35,7 +35,7 @@ void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
       if (--request->chunks_pending == 0 && request->chunks_posted == request->chunks) [[likely]] {
         request->done = true;
         share.Completed(request->service_class, request->outstanding_bytes);
-      } else {
+      } else if (request->unit_bytes != 0) {
         // About: which of its work requests this was is not known. The last one settles it.
         const uint32_t bytes = std::min(request->unit_bytes, request->outstanding_bytes);
         request->outstanding_bytes -= bytes;

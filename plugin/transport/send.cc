@@ -181,6 +181,7 @@ bool PostChunks(SendRequest& request) noexcept {
   auto& connection = static_cast<SendConnection&>(*request.connection);
   OutPath& path = *connection.path;
   Lane& lane = path.lanes[request.service_class];
+  const uint64_t now = lane.shared ? TickClock::Now() : 0;
   while (request.chunks_posted < request.chunks) {
     DataQueue& queue = request.chunk_posted != 0 ? path.queues[request.chunk_queue]
                        : request.chunks > 1      ? NextQueue(path, lane, request.next_pair)
@@ -189,7 +190,7 @@ bool PostChunks(SendRequest& request) noexcept {
     const uint32_t rest = std::min(request.chunk_bytes, request.bytes - begin) - request.chunk_posted;
     uint32_t length = rest;
     if (lane.shared && rest != 0) {
-      length = connection.engine->share.Admit(request.service_class, rest, TickClock::Now());
+      length = connection.engine->share.Admit(request.service_class, rest, now);
       if (length == 0) return false;
     }
     const uint32_t offset = begin + request.chunk_posted;
@@ -254,7 +255,7 @@ namespace {
   request.rkeys = entry.rkeys;
   request.next_pair = pair;
   PlanChunks(path, granted_chunks, request);
-  request.unit_bytes = request.chunk_bytes;
+  request.unit_bytes = 0;
   request.chunk_posted = request.outstanding_bytes = 0;
   // Older messages of the class first.
   Engine& engine = *connection.engine;
