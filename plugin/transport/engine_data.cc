@@ -32,11 +32,14 @@ void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
       queue.free_wrs += retired;
       --queue.outstanding_chunks;
       port.cq_credits += retired;
-      if (--request->chunks_pending == 0 && request->chunks_posted == request->chunks) [[likely]] {
-        request->done = true;
+      if (--request->chunks_pending == 0) [[likely]] {
+        // Nothing of it is under way: what it counts for is settled, whatever was estimated below.
         share.Completed(request->service_class, request->outstanding_bytes);
+        request->done = request->chunks_posted == request->chunks;
+        if (!request->done) [[unlikely]]
+          request->outstanding_bytes = 0;
       } else if (request->unit_bytes != 0) {
-        // About: which of its work requests this was is not known. The last one settles it.
+        // About: which of its work requests this was is not known.
         const uint32_t bytes = std::min(request->unit_bytes, request->outstanding_bytes);
         request->outstanding_bytes -= bytes;
         share.Completed(request->service_class, bytes);

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "plugin/transport/engine.h"
@@ -145,7 +146,6 @@ struct Chunk {
   queue.free_wrs -= needed;
   port.cq_credits -= needed;
   ++queue.outstanding_chunks;
-  engine.share.Posted(request.service_class, chunk.length);
   return PostOutcome::kPosted;
 }
 
@@ -168,7 +168,6 @@ PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, con
   --queue.free_wrs;
   --port.cq_credits;
   ++queue.outstanding_chunks;
-  engine.share.Posted(request.service_class, chunk.length);
   request.chunk_posted += chunk.length;
   request.chunk_queue = queue.index;
   request.unit_bytes = chunk.length;
@@ -180,20 +179,28 @@ PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, con
 bool PostChunks(SendRequest& request) noexcept {
   auto& connection = static_cast<SendConnection&>(*request.connection);
   OutPath& path = *connection.path;
+  PortShare& share = connection.engine->share;
   Lane& lane = path.lanes[request.service_class];
   const uint64_t now = lane.shared ? TickClock::Now() : 0;
+  const bool limited = lane.shared && share.Limits(request.service_class, now);
+  PostOutcome outcome = PostOutcome::kPosted;
+  uint32_t posted = 0;  // bytes that neither the share nor the request knows of yet
+  const auto settle = [&] {
+    share.Posted(request.service_class, posted);
+    request.outstanding_bytes += std::exchange(posted, 0);
+  };
   while (request.chunks_posted < request.chunks) {
     DataQueue& queue = request.chunk_posted != 0 ? path.queues[request.chunk_queue]
                        : request.chunks > 1      ? NextQueue(path, lane, request.next_pair)
                                                  : LeastLoaded(path, lane, request.next_pair);
-    const uint32_t begin = request.chunks_posted * request.chunk_bytes;
-    const uint32_t rest = std::min(request.chunk_bytes, request.bytes - begin) - request.chunk_posted;
+    const uint32_t offset = request.chunks_posted * request.chunk_bytes + request.chunk_posted;
+    const uint32_t rest = std::min(request.chunk_bytes - request.chunk_posted, request.bytes - offset);
     uint32_t length = rest;
-    if (lane.shared && rest != 0) {
-      length = connection.engine->share.Admit(request.service_class, rest, now);
+    if (limited && rest != 0) [[unlikely]] {
+      settle();
+      length = share.Admit(request.service_class, rest, now);
       if (length == 0) return false;
     }
-    const uint32_t offset = begin + request.chunk_posted;
     const Chunk chunk = {.data = request.data + offset,
                          .remote_address = request.remote_address + offset,
                          .length = length,
@@ -204,18 +211,18 @@ bool PostChunks(SendRequest& request) noexcept {
                          .last = request.chunks_posted + 1 == request.chunks,
                          .pieces = request.chunk_posted != 0,
                          .chunks = request.chunks};
-    const PostOutcome outcome = length < rest ? PostPiece(request, path, queue, chunk)
-                                              : PostChunk(connection, path, queue, request, chunk);
-    if (outcome == PostOutcome::kNoRoom) return false;
-    if (outcome == PostOutcome::kFailed) return true;
+    outcome = length < rest ? PostPiece(request, path, queue, chunk)
+                            : PostChunk(connection, path, queue, request, chunk);
+    if (outcome != PostOutcome::kPosted) break;
+    posted += length;
     ++request.chunks_pending;
-    request.outstanding_bytes += length;
     if (length < rest) continue;
     request.chunk_posted = 0;
     ++request.chunks_posted;
     if (++request.next_pair == path.pair_count) request.next_pair = 0;
   }
-  return true;
+  settle();
+  return outcome != PostOutcome::kNoRoom;
 }
 
 namespace {
@@ -240,7 +247,11 @@ namespace {
                        .pieces = false,
                        .chunks = 1};
   request.chunks = request.chunks_posted = request.chunks_pending = 1;
-  return PostChunk(connection, path, queue, request, chunk) != PostOutcome::kNoRoom;
+  const PostOutcome outcome = PostChunk(connection, path, queue, request, chunk);
+  if (outcome == PostOutcome::kNoRoom) [[unlikely]]
+    return false;
+  connection.engine->share.Posted(request.service_class, bytes);
+  return true;
 }
 
 // Several chunks, or no room: remembers what the chunks need and posts as many as possible.

@@ -170,10 +170,18 @@ TEST(ScenarioCommand, FaultsAndBackgroundTakePart) {
 TEST(ScenarioCommand, ARunThatDoesNotFinishHasNoFigures) {
   for (const char* name : {"uncontended", "incast", "priority", "storage", "fairness", "all-to-all",
                            "permutation", "two-jobs"}) {
-    const Ran ran = RunScenario(std::string(name) + " --size ci --fault link-down:link=host0,at=50us");
+    const Ran ran =
+        RunScenario(std::string(name) + " --engine flows --size ci --fault link-down:link=host0,at=50us");
     EXPECT_EQ(ran.exit_code, 1) << name;
     EXPECT_EQ(ran.out, "") << name;
     EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("seed 1: flow "), HasSubstr("seed 1: no flow "))) << name;
+  }
+  for (const char* name : {"priority", "storage", "two-jobs"}) {
+    const Ran ran =
+        RunScenario(std::string(name) + " --engine plugin --size ci --fault link-down:link=host0,at=50us");
+    EXPECT_EQ(ran.exit_code, 1) << name;
+    EXPECT_EQ(ran.out, "") << name;
+    EXPECT_THAT(ran.err, HasSubstr("seed 1: arm ")) << name;
   }
 }
 
