@@ -158,7 +158,7 @@ PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, con
   queue.piece_sge = {chunk.data, chunk.length, chunk.lkey};
   queue.piece.wr.rdma.remote_addr = chunk.remote_address;
   queue.piece.wr.rdma.rkey = chunk.rkey;
-  queue.piece.wr_id = WorkId::Pack(WorkKind::kData, &request, 1, queue.index);
+  queue.piece.wr_id = WorkId::Pack(WorkKind::kPiece, &request, 1, queue.index);
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(queue.qp, &queue.piece, &bad);
   if (error != 0) {
@@ -170,7 +170,7 @@ PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, con
   ++queue.outstanding_chunks;
   request.chunk_posted += chunk.length;
   request.chunk_queue = queue.index;
-  request.unit_bytes = chunk.length;
+  request.piece_bytes = chunk.length;
   return PostOutcome::kPosted;
 }
 
@@ -266,7 +266,6 @@ namespace {
   request.rkeys = entry.rkeys;
   request.next_pair = pair;
   PlanChunks(path, granted_chunks, request);
-  request.unit_bytes = 0;
   request.chunk_posted = request.outstanding_bytes = 0;
   // Older messages of the class first.
   Engine& engine = *connection.engine;
@@ -333,8 +332,8 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   }
 
   const Claim& claim = engine.classifier.OfSend(memory->hint(), phandle);
-  request.service_class = claim.service_class;
-  request.source = claim.source;
+  const uint8_t service_class = claim.service_class;
+  request.service_class = service_class;
   EngineClassifier::CountSent(claim, bytes);
   request.open = true;
   request.done = false;
@@ -344,8 +343,8 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   const uint32_t pair = path.next_pair;
   path.next_pair = pair + 1 == path.pair_count ? 0 : pair + 1;
   const auto address = reinterpret_cast<uint64_t>(data);
-  Lane& lane = path.lanes[request.service_class];
-  if (bytes > path.stripe_above_bytes || engine.has_waiting_sends(request.service_class) ||
+  Lane& lane = path.lanes[service_class];
+  if (bytes > path.stripe_above_bytes || engine.has_waiting_sends(service_class) ||
       !TryPostWhole(connection, path, lane, request, entry, address, static_cast<uint32_t>(bytes), sub, pair))
       [[unlikely]] {
     PlanAndPost(connection, path, request, entry, chunks, address, sub, pair);
