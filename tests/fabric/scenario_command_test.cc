@@ -12,36 +12,14 @@
 #include <sstream>
 #include <string>
 
+#include "tests/fabric/scenario_run.h"
+
 namespace {
 
+using sluice::Ran;
+using sluice::ReadFile;
+using sluice::RunScenario;
 using testing::HasSubstr;
-
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-Ran RunScenario(const std::string& arguments) {
-  const std::string base = testing::TempDir() + "scenario_command_" + std::to_string(getpid());
-  const std::string command = std::string(getenv("SLUICE_BUILD_DIR")) + "/bin/sluice scenario " + arguments +
-                              " >" + base + ".out 2>" + base + ".err";
-  const int status = system(command.c_str());
-  Ran ran;
-  ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  ran.out = ReadFile(base + ".out");
-  ran.err = ReadFile(base + ".err");
-  unlink((base + ".out").c_str());
-  unlink((base + ".err").c_str());
-  return ran;
-}
 
 size_t Lines(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));

@@ -20,6 +20,7 @@ using workload::Workload;
 
 enum class Lanes {
   kOne,          // whatever a packet says
+  kFloor,        // one that leaves the others 2 %
   kUrgentFirst,  // one before all others at every queue of NICs and switches; a packet that has begun is finished
 };
 
@@ -40,10 +41,10 @@ constexpr int kUrgentSl = 1;
 std::map<std::string, std::string> OneClass() {
   return {{"SLUICE_POLICY", "[[rule]]\nclass = 'bulk'\n"}};
 }
-// The built-in rules; urgent operations, and grants, have marks of their own.
-std::map<std::string, std::string> MarkedLanes() {
+// The built-in rules; these classes have marks of their own.
+std::map<std::string, std::string> MarkedLanes(std::initializer_list<const char*> classes) {
   std::string policy = "default_rules = true\n";
-  for (const char* name : {"control", "latency"}) {
+  for (const char* name : classes) {
     policy += "[[class]]\nname = '" + std::string(name) + "'\nsl = " + std::to_string(kUrgentSl) +
               "\ndscp = " + std::to_string(kUrgentDscp) + "\n";
   }
@@ -56,7 +57,7 @@ const std::vector<LaneCase>& LaneCases() {
       {"alone", false, false, Lanes::kOne, OneClass()},
       {"oracle", true, true, Lanes::kUrgentFirst, OneClass()},
       {"one class", true, false, Lanes::kOne, OneClass()},
-      {"lanes, 2 VLs", true, false, Lanes::kUrgentFirst, MarkedLanes()},
+      {"lanes, 2 VLs", true, false, Lanes::kUrgentFirst, MarkedLanes({"control", "latency"})},
       {"lanes, 1 VL", true, false, Lanes::kOne},
   };
   return cases;
@@ -70,6 +71,11 @@ std::string OverridesFor(Lanes lanes, bool infiniband) {
   if (lanes == Lanes::kUrgentFirst) {
     return infiniband ? "switches.vl_high=1:255,switches.vl_low=0:64/2:64/3:64"
                       : "switches.strict_priorities=3/6/7";
+  }
+  if (lanes == Lanes::kFloor) {
+    // 50 x 4 KB, then one packet of another lane; weights of deficit round robin.
+    return infiniband ? "switches.vl_high=1:255,switches.vl_low=0:64,switches.vl_high_limit=50"
+                      : "switches.ets=0:2/3:98";
   }
   std::string table = "0";
   for (int i = 1; i < (infiniband ? 16 : 64); ++i) table += "/0";
@@ -178,6 +184,17 @@ void AddSizes(Outcome* outcome, const std::string& name, const PriorityFigures& 
 
 // ---- storage
 
+// Storage is not ours to hold back: all communication has the lane, which leaves storage the floor of 2 %.
+const std::vector<LaneCase>& StorageCases() {
+  static const std::vector<LaneCase> cases = {
+      {"alone", false, false, Lanes::kOne, OneClass()},
+      {"oracle", true, true, Lanes::kUrgentFirst, OneClass()},
+      {"one class", true, false, Lanes::kOne, OneClass()},
+      {"lanes, 2 VLs", true, false, Lanes::kFloor, MarkedLanes({"control", "latency", "bulk"})},
+  };
+  return cases;
+}
+
 constexpr uint32_t kStorageHosts = 16;
 constexpr double kCommunication = 0.4;  // of a step, alone
 constexpr double kWriterLoads[] = {0.3, 0.5, 0.7};
@@ -262,7 +279,7 @@ Result<Outcome> PluginStorage(const RunConfig& config) {
     const double communication_us = Quantile(StepsUs(bare->jobs[0]), 0.5);
     const double compute_us = communication_us * (1 - kCommunication) / kCommunication;
     double alone_us = 0;
-    for (const LaneCase& lanes : LaneCases()) {
+    for (const LaneCase& lanes : StorageCases()) {
       for (const double load : kWriterLoads) {
         if (!lanes.loaded && load != kWriterLoads[0]) continue;
         PluginArm arm = ArmOf(base, lanes, infiniband);
