@@ -77,12 +77,16 @@ class PortShare {
 
   // Bytes of a message of `rest` bytes that may be posted now; announces the class to the host.
   [[gnu::always_inline]] uint32_t Admit(uint32_t service_class, uint32_t rest, uint64_t now) noexcept {
+    if (!Limits(service_class, now)) [[likely]]
+      return rest;
+    return AdmitPiece(classes_[service_class], rest, now);
+  }
+  // Whether Admit may give less than everything now.
+  [[gnu::always_inline]] bool Limits(uint32_t service_class, uint64_t now) noexcept {
     Class& c = classes_[service_class];
     if (now >= c.look_at) [[unlikely]]
       Look(service_class, now);
-    if (c.allowance == kUnlimited) [[likely]]
-      return rest;
-    return AdmitPiece(c, rest, now);
+    return c.allowance != kUnlimited;
   }
   void Posted(uint32_t service_class, uint64_t bytes) noexcept {
     classes_[service_class].outstanding += bytes;

@@ -65,6 +65,11 @@ Operation FromConnection(MemoryHint hint) {
   return operation;
 }
 
+// Where NCCL can be asked, an isend of which nobody has told takes the slower way and asks.
+const OpenProxyOp* WhenNobodyTells() {
+  return ask_nccl.load(std::memory_order_relaxed) != nullptr && ProfilerAnswers() ? &ask_for_it : nullptr;
+}
+
 uint32_t BitIndexOr(uint32_t mask, uint32_t otherwise) {
   return std::has_single_bit(mask) ? std::min(static_cast<uint32_t>(std::countr_zero(mask)), otherwise)
                                    : otherwise;
@@ -176,12 +181,38 @@ void EngineClassifier::Rebind() noexcept {
     if (bound_ != &latch || bound_version_ != latch.version) Refill(latch);
   } catch (...) {  // no memory: the message goes with the claims that are there
   }
-  if (ask_nccl.load(std::memory_order_relaxed) != nullptr && this_thread.next_send == nullptr)
-    this_thread.next_send = &ask_for_it;
+  if (this_thread.next_send == nullptr) this_thread.next_send = WhenNobodyTells();
+}
+
+std::string EngineClassifier::Summary() const {
+  uint64_t by_source[kOperationSources] = {};
+  uint64_t messages = 0, bytes = 0;
+  for (const MessageCounter* cells : {statistics_.messages->sent, statistics_.messages->received}) {
+    for (size_t i = 0; i < MessageRow::kCells; ++i) {
+      const uint64_t count = cells[i].messages.load(std::memory_order_relaxed);
+      messages += count;
+      bytes += cells[i].bytes.load(std::memory_order_relaxed);
+      by_source[i / (MessageRow::kCells / kOperationSources)] += count;
+    }
+  }
+  constexpr const char* kSources[kOperationSources] = {"setNetAttr", "the profiler",
+                                                       "the profiler's callback", "connections", "nothing"};
+  std::string text = std::string(statistics_.engine->device) + ": " + std::to_string(messages) +
+                     " messages, " + std::to_string(bytes) + " bytes";
+  for (int i = 0; i < kOperationSources; ++i) {
+    if (by_source[i] != 0) text += ", " + std::to_string(by_source[i]) + " known from " + kSources[i];
+  }
+  const EngineRow& row = *statistics_.engine;
+  text += "; size known of " + std::to_string(row.bytes_known.load(std::memory_order_relaxed)) + ", " +
+          std::to_string(row.compared.load(std::memory_order_relaxed)) + " named by both sources, " +
+          std::to_string(row.disagreed.load(std::memory_order_relaxed)) + " differently, " +
+          std::to_string(row.mixed_groups.load(std::memory_order_relaxed)) + " in mixed groups, " +
+          std::to_string(row.without_operation.load(std::memory_order_relaxed)) + " of other processes";
+  return text;
 }
 
 const Claim& EngineClassifier::Merge(MemoryHint hint, const OpenProxyOp& told) noexcept {
-  const Claim& announced = claims_[hint.index()];
+  const Claim& announced = At(hint);
   if (!told.known) {
     AddRelaxed(statistics_.engine->without_operation, 1);
     return announced;
@@ -222,14 +253,13 @@ const Claim& EngineClassifier::Merge(MemoryHint hint, const OpenProxyOp& told) n
 
 const Claim& EngineClassifier::OfToldSend(MemoryHint hint, void* phandle) noexcept {
   const OpenProxyOp* const told = this_thread.next_send;
-  const AskNccl ask = ask_nccl.load(std::memory_order_relaxed);
-  this_thread.next_send = ask == nullptr ? nullptr : &ask_for_it;
+  this_thread.next_send = WhenNobodyTells();
   if (told != &ask_for_it) return Merge(hint, *told);
-  if (claims_[hint.index()].source < OperationSource::kConnection || !MayAskProfiler(phandle))
-    return claims_[hint.index()];
+  if (At(hint).source < OperationSource::kConnection || !MayAskProfiler(phandle)) return At(hint);
+  const AskNccl ask = ask_nccl.load(std::memory_order_relaxed);
   ProfilerQuery query = MakeQuery();
   const OpenProxyOp* const answer = ask != nullptr && ask(phandle, &query) ? ResolveQuery(query) : nullptr;
-  if (answer == nullptr) return claims_[hint.index()];
+  if (answer == nullptr) return At(hint);
   const Claim& claim = Merge(hint, *answer);
   if (&claim != &merged_) return claim;
   Operation operation = {FunctionOfHint(claim.op_hint), AlgorithmOfHint(claim.op_hint),

@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -134,6 +135,9 @@ class EngineClassifier {
     AddRelaxed(claim.counter->messages, 1);
     AddRelaxed(claim.counter->bytes, bytes);
   }
+
+  // One line: messages and how their operations were known. Any thread.
+  std::string Summary() const;
 
   // Under the lock, as data.
   void Refill(const AttributeLatch& latch);

@@ -60,8 +60,13 @@ ProcessRow& Counters() {
 
 }  // namespace
 
+bool ProfilerAnswers() noexcept {
+  const int version = active_version.load(std::memory_order_relaxed);
+  return active_contexts.load(std::memory_order_relaxed) != 0 && (version == 3 || version == 4);
+}
+
 bool MayAskProfiler(void* phandle) noexcept {
-  if (phandle == nullptr || active_contexts.load(std::memory_order_relaxed) == 0) return false;
+  if (phandle == nullptr || !ProfilerAnswers()) return false;
   const int version = active_version.load(std::memory_order_relaxed);
   // 2.26 passes its own structure. 2.27 passes {event, structure} and follows the second without a look at it.
   return version == 3 || (version == 4 && static_cast<void* const*>(phandle)[1] != nullptr);

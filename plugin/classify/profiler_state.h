@@ -7,6 +7,8 @@
 
 namespace sluice {
 
+// Whether our profiler half is loaded in a version that is asked at all.
+bool ProfilerAnswers() noexcept;
 // Whether NCCL's callback may be called with this phandle: our profiler is the loaded one, and the release follows no
 // null pointer of it.
 bool MayAskProfiler(void* phandle) noexcept;

@@ -95,11 +95,11 @@ Result<OpenFile> CreateFile(const std::string& directory) {
   return SystemError("no free name in " + directory);
 }
 
-// Of the process that made the file, not of its children.
-std::string removed_at_exit;
+// Of the process that made the file, not of its children. Nothing with a destructor: that would run before.
+const char* removed_at_exit = nullptr;
 pid_t removed_by = 0;
 __attribute__((destructor)) void RemoveFile() {
-  if (!removed_at_exit.empty() && getpid() == removed_by) unlink(removed_at_exit.c_str());
+  if (removed_at_exit != nullptr && getpid() == removed_by) unlink(removed_at_exit);
 }
 
 }  // namespace
@@ -199,7 +199,7 @@ void Statistics::Open() {
   header_->tables[kProcess].rows.store(1, std::memory_order_relaxed);
   header_->ready.store(1, std::memory_order_release);
   process_ = reinterpret_cast<ProcessRow*>(static_cast<char*>(memory) + kProcessOffset);
-  removed_at_exit = path_;
+  removed_at_exit = path_.c_str();  // Statistics is never destroyed
   removed_by = getpid();
 }
 

@@ -51,12 +51,10 @@ int LockDirectory(const std::string& directory) {
   return -1;
 }
 
-std::string FileName(const Port& port) {
-  const std::string identity =
-      port.device->ibdev_path() + " " + std::to_string(port.device->attributes().node_guid);
+std::string FileName(const std::string& port) {
   char name[64];
-  snprintf(name, sizeof name, "/port-%d-%012llx-%u", kLayoutVersion,
-           static_cast<unsigned long long>(PortShare::ClassKey(identity)), port.number);
+  snprintf(name, sizeof name, "/port-%d-%012llx", kLayoutVersion,
+           static_cast<unsigned long long>(PortShare::ClassKey(port)));
   return name;
 }
 
@@ -93,7 +91,12 @@ ActivityFile& ActivityFile::operator=(ActivityFile&& other) noexcept {
   return *this;
 }
 
-Result<ActivityFile> ActivityFile::Open(const std::string& dir, const Port& port) {
+std::string ActivityFile::NameOf(const Port& port) {
+  return port.device->ibdev_path() + " " + std::to_string(port.device->attributes().node_guid) + " " +
+         std::to_string(port.number);
+}
+
+Result<ActivityFile> ActivityFile::Open(const std::string& dir, const std::string& port) {
   const std::string directory = dir + "/sluice-" + std::to_string(geteuid());
   const Descriptor lock(LockDirectory(directory));
   if (lock.get() < 0)

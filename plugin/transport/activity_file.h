@@ -23,8 +23,9 @@ class ActivityFile {
   ActivityFile& operator=(ActivityFile&& other) noexcept;
   ~ActivityFile() { Close(); }
 
-  // `dir`: a directory in memory, such as /dev/shm.
-  static Result<ActivityFile> Open(const std::string& dir, const Port& port);
+  // `dir`: a directory in memory, such as /dev/shm. `port`: what names the port on this host, as NameOf.
+  static Result<ActivityFile> Open(const std::string& dir, const std::string& port);
+  static std::string NameOf(const Port& port);
   // A board that nobody else sees.
   static Result<ActivityFile> Private();
 

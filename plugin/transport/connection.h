@@ -43,9 +43,8 @@ struct alignas(64) SendRequest : RequestBase {
   uint8_t slot_sub = 0;         // index in the record rings
   uint8_t sub = 0;
   uint8_t service_class = 0;
-  OperationSource source = OperationSource::kNone;
   bool waiting = false;            // in the engine's list
-  uint32_t unit_bytes = 0;         // of one of its signalled work requests, when there are several
+  uint32_t piece_bytes = 0;        // of its pieces, if it goes out in some: a multiple of 128, all alike
   uint32_t outstanding_bytes = 0;  // posted, not completed; valid until done
   uint32_t chunk_posted = 0;       // bytes of the current chunk, when it goes out in pieces
   uint32_t chunk_queue = 0;        // and the queue that it keeps

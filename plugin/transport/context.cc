@@ -302,6 +302,7 @@ Status NetContext::Finalize() {
   }
   for (const auto& [key, engine] : engines) {
     Engine* ended = engine;
+    SLUICE_INFO(kLogNet, "%s", ended->classifier.Summary().c_str());
     // From the return on, every call on this context's objects reports an error; queue pairs end behind it.
     ended->loop.Run([ended] { FinalizeEngine(*ended, InvalidUsage("the communicator was finalized")); });
   }

@@ -114,7 +114,7 @@ Status Engine::OpenShare(const std::vector<LaneSpec>& lanes) {
       classes);
   for (uint32_t i = 0; i < port_count; ++i) {
     EnginePort& port = ports[i];
-    Result<ActivityFile> file = ActivityFile::Open(params.shared_dir, port.port);
+    Result<ActivityFile> file = ActivityFile::Open(params.shared_dir, ActivityFile::NameOf(port.port));
     if (!file.ok()) {
       SLUICE_INFO(kLogNet, "%s: other processes of this host are not seen by the scheduler: %s",
                   port.port.name.c_str(), file.status().message().c_str());

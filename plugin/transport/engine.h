@@ -48,7 +48,7 @@ struct Path;
 // Work request ids: address of the owner (64-byte aligned) | kind | number of work requests that this
 // completion retires (data) or, in the top 16 bits, an index (queue of the path, or retired requests of a
 // control queue).
-enum class WorkKind : uint64_t { kData = 0, kControl = 1, kFlush = 2 };
+enum class WorkKind : uint64_t { kData = 0, kControl = 1, kFlush = 2, kPiece = 3 };
 struct WorkId {
   static constexpr uint64_t kKindMask = 3;
   static uint64_t Pack(WorkKind kind, const void* owner, uint64_t count, uint64_t index) {
@@ -186,6 +186,8 @@ class Engine {
   Status OpenShare(const std::vector<LaneSpec>& lanes);
   // `count` entries of completions_; below 0: polling failed.
   [[gnu::noinline]] void OnCompletions(uint32_t port_index, int count) noexcept;
+  [[gnu::always_inline]] inline void Settle(SendRequest& request);
+  [[gnu::noinline]] void OnPiece(EnginePort& port, SendRequest& request, uint32_t queue_index);
   void OnImmediate(uint32_t port_index, const ibv_wc& wc);
   void OnError(const EnginePort& port, const ibv_wc& wc);
   void FinishSub(RecvGroup& group, RecvSub& sub);

@@ -12,6 +12,14 @@
 
 namespace sluice {
 
+// Nothing of it is under way: done, or what waits may go on.
+void Engine::Settle(SendRequest& request) {
+  share.Completed(request.service_class, request.outstanding_bytes);
+  request.done = request.chunks_posted == request.chunks;
+  if (!request.done) [[unlikely]]
+    request.outstanding_bytes = 0;
+}
+
 void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
   EnginePort& port = ports[port_index];
   if (count < 0) [[unlikely]] {
@@ -32,19 +40,14 @@ void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
       queue.free_wrs += retired;
       --queue.outstanding_chunks;
       port.cq_credits += retired;
-      if (--request->chunks_pending == 0 && request->chunks_posted == request->chunks) [[likely]] {
-        request->done = true;
-        share.Completed(request->service_class, request->outstanding_bytes);
-      } else {
-        // About: which of its work requests this was is not known. The last one settles it.
-        const uint32_t bytes = std::min(request->unit_bytes, request->outstanding_bytes);
-        request->outstanding_bytes -= bytes;
-        share.Completed(request->service_class, bytes);
-      }
+      if (--request->chunks_pending == 0) [[likely]]
+        Settle(*request);
     } else if (WorkId::Kind(wc.wr_id) == WorkKind::kControl) {
       const uint32_t retired = WorkId::Index(wc.wr_id);
       WorkId::Owner<ControlQueue>(wc.wr_id)->free_wrs += retired;
       port.cq_credits += retired;
+    } else if (WorkId::Kind(wc.wr_id) == WorkKind::kPiece) {
+      OnPiece(port, *WorkId::Owner<SendRequest>(wc.wr_id), WorkId::Index(wc.wr_id));
     } else {
       auto* request = WorkId::Owner<FlushRequest>(wc.wr_id);
       ++port.cq_credits;
@@ -56,6 +59,17 @@ void Engine::OnCompletions(uint32_t port_index, int count) noexcept {
     if (Status status = RefillReceives(port); !status.ok()) [[unlikely]]
       FailAll(status);
   }
+}
+
+void Engine::OnPiece(EnginePort& port, SendRequest& request, uint32_t queue_index) {
+  DataQueue& queue = static_cast<SendConnection*>(request.connection)->path->queues[queue_index];
+  ++queue.free_wrs;
+  --queue.outstanding_chunks;
+  ++port.cq_credits;
+  if (--request.chunks_pending == 0) return Settle(request);
+  const uint32_t bytes = std::min(request.piece_bytes, request.outstanding_bytes);
+  request.outstanding_bytes -= bytes;
+  share.Completed(request.service_class, bytes);
 }
 
 void Engine::FinishPoll(int count) noexcept {
@@ -116,7 +130,9 @@ void Engine::OnStaleImmediate(const ibv_wc& wc, const char* what) {
 
 void Engine::OnError(const EnginePort& port, const ibv_wc& wc) {
   Path* path = FindPath(wc.qp_num);
-  if (wc.wr_id != 0 && WorkId::Kind(wc.wr_id) == WorkKind::kData) {  // bulk and record requests carry no id
+  if (const WorkKind kind = WorkId::Kind(wc.wr_id);
+      wc.wr_id != 0 &&
+      (kind == WorkKind::kData || kind == WorkKind::kPiece)) {  // bulk and record requests carry no id
     auto* request = WorkId::Owner<SendRequest>(wc.wr_id);
     --request->chunks_pending;   // whoever waits to release the message's memory counts these
     request->chunks_posted = 0;  // its other chunks may still succeed: the message never counts as done

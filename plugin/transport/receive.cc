@@ -100,6 +100,46 @@ namespace {
   return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));
 }
 
+// The entry of one buffer. Adds to what the group needs. False: the buffer is refused.
+[[gnu::always_inline]] inline bool FillEntry(RecvConnection& connection, RecvGroup& group,
+                                             const ReceiveBuffer& buffer, uint32_t i, uint32_t n,
+                                             ChunkNeed* group_need) noexcept {
+  const MemoryHandle* memory = buffer.memory;
+  if (buffer.bytes > kMaxMessageBytes || memory == nullptr) [[unlikely]] {
+    if (buffer.bytes != 0) return false;
+    memory = &MemoryHandle::None();
+  }
+  const ChunkNeed need = NeedOf(*connection.path, static_cast<uint32_t>(buffer.bytes));
+  group_need->least += need.least;
+  group_need->wanted += need.wanted;
+  CtsEntry& entry = group.entries[i];
+  entry.address = reinterpret_cast<uint64_t>(buffer.data);
+  entry.capacity_bytes = static_cast<uint32_t>(buffer.bytes);
+  entry.tag = buffer.tag;
+  entry.rkeys = memory->rkeys();
+  entry.granted_bytes = static_cast<uint32_t>(buffer.bytes);
+  entry.chunks = static_cast<uint16_t>(need.wanted);
+  entry.group_size = static_cast<uint8_t>(n);
+  entry.sub = static_cast<uint8_t>(i);
+  entry.seq = connection.seq;
+  group.subs[i] = {.granted = static_cast<uint16_t>(need.wanted), .memory = buffer.memory};
+  if (i == 0) {  // speaks for the group
+    const Claim& claim = connection.engine->classifier.OfReceive(memory->hint());
+    group.counter = claim.counter;
+    entry.op_hint = claim.op_hint;
+  }
+  return true;
+}
+
+// The buffers behind the first. The number of the one that is refused, n if none.
+[[gnu::noinline]] uint32_t FillRest(RecvConnection& connection, RecvGroup& group,
+                                    std::span<const ReceiveBuffer> buffers, ChunkNeed* need) noexcept {
+  const auto n = static_cast<uint32_t>(buffers.size());
+  uint32_t i = 1;
+  while (i < n && FillEntry(connection, group, buffers[i], i, n, need)) ++i;
+  return i;
+}
+
 }  // namespace
 
 Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcept {
@@ -123,33 +163,17 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
     return Attempt<Request>::Again();  // 32 receives are open
   const uint32_t n = static_cast<uint32_t>(buffers.size());
   const uint32_t seq = connection.seq;
-  uint32_t least = 0, wanted = 0;
-  for (uint32_t i = 0; i < n; ++i) {
-    const ReceiveBuffer& buffer = buffers[i];
-    const MemoryHandle* memory = buffer.memory;
-    if (buffer.bytes > kMaxMessageBytes || memory == nullptr) [[unlikely]] {
-      if (buffer.bytes != 0) return RefuseBuffer(connection, i, buffer);
-      memory = &MemoryHandle::None();
-    }
-    const ChunkNeed need = NeedOf(*connection.path, static_cast<uint32_t>(buffer.bytes));
-    least += need.least;
-    wanted += need.wanted;
-    CtsEntry& entry = group.entries[i];
-    entry.address = reinterpret_cast<uint64_t>(buffer.data);
-    entry.capacity_bytes = static_cast<uint32_t>(buffer.bytes);
-    entry.tag = buffer.tag;
-    entry.rkeys = memory->rkeys();
-    entry.granted_bytes = static_cast<uint32_t>(buffer.bytes);
-    entry.chunks = static_cast<uint16_t>(need.wanted);
-    entry.group_size = static_cast<uint8_t>(n);
-    entry.sub = static_cast<uint8_t>(i);
-    entry.seq = seq;
-    group.subs[i] = {.granted = static_cast<uint16_t>(need.wanted), .memory = buffer.memory};
+  ChunkNeed need{0, 0};
+  if (!FillEntry(connection, group, buffers[0], 0, n, &need)) [[unlikely]]
+    return RefuseBuffer(connection, 0, buffers[0]);
+  if (n != 1) [[unlikely]] {
+    const uint32_t filled = FillRest(connection, group, buffers, &need);
+    if (filled != n) return RefuseBuffer(connection, filled, buffers[filled]);
   }
   group.n = static_cast<uint8_t>(n);
   group.remaining = group.n;
-  group.least_chunks = least;
-  group.wanted_chunks = wanted;
+  group.least_chunks = need.least;
+  group.wanted_chunks = need.wanted;
   group.epoch = static_cast<uint8_t>(connection.group >> 5 & 63);
   group.seq = seq;
   group.open = true;
@@ -157,15 +181,11 @@ Attempt<Request> RecvComm::Irecv(std::span<const ReceiveBuffer> buffers) noexcep
   ++connection.group;
   connection.seq = NextSequence(seq);
   ++connection.open_requests;
-  const MemoryHandle* const first = buffers[0].memory;
-  const Claim& claim = engine.classifier.OfReceive(first == nullptr ? MemoryHint() : first->hint());
-  group.counter = claim.counter;
-  group.entries[0].op_hint = claim.op_hint;  // for the group
   if (engine.has_waiting() || PostCts(group) != CtsOutcome::kDone) [[unlikely]] {
     const uint32_t entries = engine.ReceiveEntries();
-    if (least > entries) {
+    if (need.least > entries) {
       engine.FailPath(*connection.path, InvalidUsage("irecv of " + std::to_string(n) + " buffers needs " +
-                                                     std::to_string(least) + " receive entries and " +
+                                                     std::to_string(need.least) + " receive entries and " +
                                                      engine.Describe() + " has " + std::to_string(entries) +
                                                      " (max_srq_wr, max_cqe); lower SLUICE_MAX_RECVS"));
       return Attempt<Request>::Failed(connection.error.load(std::memory_order_relaxed));

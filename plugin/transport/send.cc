@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "plugin/transport/engine.h"
@@ -92,6 +93,7 @@ struct Chunk {
   uint32_t sub;
   uint64_t group;
   bool last;        // of its message
+  bool pieces;      // the end of it: others went before
   uint32_t chunks;  // of its message
 };
 
@@ -103,7 +105,7 @@ struct Chunk {
   // Adaptive routing delivers packets of one write out of order: the immediate follows in a packet of its
   // own.
   const bool split = chunk.length > queue.split_above_bytes;
-  const bool record = chunk.last && (split || chunk.chunks > 1);
+  const bool record = chunk.last && (split || chunk.chunks > 1 || chunk.pieces);
   const uint32_t needed = 1u + split + record;
   if (queue.free_wrs < needed || port.cq_credits < needed) [[unlikely]]
     return PostOutcome::kNoRoom;
@@ -144,7 +146,6 @@ struct Chunk {
   queue.free_wrs -= needed;
   port.cq_credits -= needed;
   ++queue.outstanding_chunks;
-  engine.share.Posted(request.service_class, chunk.length);
   return PostOutcome::kPosted;
 }
 
@@ -157,7 +158,7 @@ PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, con
   queue.piece_sge = {chunk.data, chunk.length, chunk.lkey};
   queue.piece.wr.rdma.remote_addr = chunk.remote_address;
   queue.piece.wr.rdma.rkey = chunk.rkey;
-  queue.piece.wr_id = WorkId::Pack(WorkKind::kData, &request, 1, queue.index);
+  queue.piece.wr_id = WorkId::Pack(WorkKind::kPiece, &request, 1, queue.index);
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(queue.qp, &queue.piece, &bad);
   if (error != 0) {
@@ -167,10 +168,9 @@ PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, con
   --queue.free_wrs;
   --port.cq_credits;
   ++queue.outstanding_chunks;
-  engine.share.Posted(request.service_class, chunk.length);
   request.chunk_posted += chunk.length;
   request.chunk_queue = queue.index;
-  request.unit_bytes = chunk.length;
+  request.piece_bytes = chunk.length;
   return PostOutcome::kPosted;
 }
 
@@ -179,19 +179,28 @@ PostOutcome PostPiece(SendRequest& request, OutPath& path, DataQueue& queue, con
 bool PostChunks(SendRequest& request) noexcept {
   auto& connection = static_cast<SendConnection&>(*request.connection);
   OutPath& path = *connection.path;
+  PortShare& share = connection.engine->share;
   Lane& lane = path.lanes[request.service_class];
+  const uint64_t now = lane.shared ? TickClock::Now() : 0;
+  const bool limited = lane.shared && share.Limits(request.service_class, now);
+  PostOutcome outcome = PostOutcome::kPosted;
+  uint32_t posted = 0;  // bytes that neither the share nor the request knows of yet
+  const auto settle = [&] {
+    share.Posted(request.service_class, posted);
+    request.outstanding_bytes += std::exchange(posted, 0);
+  };
   while (request.chunks_posted < request.chunks) {
     DataQueue& queue = request.chunk_posted != 0 ? path.queues[request.chunk_queue]
                        : request.chunks > 1      ? NextQueue(path, lane, request.next_pair)
                                                  : LeastLoaded(path, lane, request.next_pair);
-    const uint32_t begin = request.chunks_posted * request.chunk_bytes;
-    const uint32_t rest = std::min(request.chunk_bytes, request.bytes - begin) - request.chunk_posted;
+    const uint32_t offset = request.chunks_posted * request.chunk_bytes + request.chunk_posted;
+    const uint32_t rest = std::min(request.chunk_bytes - request.chunk_posted, request.bytes - offset);
     uint32_t length = rest;
-    if (lane.shared && rest != 0) {
-      length = connection.engine->share.Admit(request.service_class, rest, TickClock::Now());
+    if (limited && rest != 0) [[unlikely]] {
+      settle();
+      length = share.Admit(request.service_class, rest, now);
       if (length == 0) return false;
     }
-    const uint32_t offset = begin + request.chunk_posted;
     const Chunk chunk = {.data = request.data + offset,
                          .remote_address = request.remote_address + offset,
                          .length = length,
@@ -200,19 +209,20 @@ bool PostChunks(SendRequest& request) noexcept {
                          .sub = request.sub,
                          .group = request.group,
                          .last = request.chunks_posted + 1 == request.chunks,
+                         .pieces = request.chunk_posted != 0,
                          .chunks = request.chunks};
-    const PostOutcome outcome = length < rest ? PostPiece(request, path, queue, chunk)
-                                              : PostChunk(connection, path, queue, request, chunk);
-    if (outcome == PostOutcome::kNoRoom) return false;
-    if (outcome == PostOutcome::kFailed) return true;
+    outcome = length < rest ? PostPiece(request, path, queue, chunk)
+                            : PostChunk(connection, path, queue, request, chunk);
+    if (outcome != PostOutcome::kPosted) break;
+    posted += length;
     ++request.chunks_pending;
-    request.outstanding_bytes += length;
     if (length < rest) continue;
     request.chunk_posted = 0;
     ++request.chunks_posted;
     if (++request.next_pair == path.pair_count) request.next_pair = 0;
   }
-  return true;
+  settle();
+  return outcome != PostOutcome::kNoRoom;
 }
 
 namespace {
@@ -234,9 +244,14 @@ namespace {
                        .sub = sub,
                        .group = connection.group,
                        .last = true,
+                       .pieces = false,
                        .chunks = 1};
   request.chunks = request.chunks_posted = request.chunks_pending = 1;
-  return PostChunk(connection, path, queue, request, chunk) != PostOutcome::kNoRoom;
+  const PostOutcome outcome = PostChunk(connection, path, queue, request, chunk);
+  if (outcome == PostOutcome::kNoRoom) [[unlikely]]
+    return false;
+  connection.engine->share.Posted(request.service_class, bytes);
+  return true;
 }
 
 // Several chunks, or no room: remembers what the chunks need and posts as many as possible.
@@ -251,7 +266,6 @@ namespace {
   request.rkeys = entry.rkeys;
   request.next_pair = pair;
   PlanChunks(path, granted_chunks, request);
-  request.unit_bytes = request.chunk_bytes;
   request.chunk_posted = request.outstanding_bytes = 0;
   // Older messages of the class first.
   Engine& engine = *connection.engine;
@@ -318,8 +332,8 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   }
 
   const Claim& claim = engine.classifier.OfSend(memory->hint(), phandle);
-  request.service_class = claim.service_class;
-  request.source = claim.source;
+  const uint8_t service_class = claim.service_class;
+  request.service_class = service_class;
   EngineClassifier::CountSent(claim, bytes);
   request.open = true;
   request.done = false;
@@ -329,8 +343,8 @@ Attempt<Request> FailSend(SendConnection& connection, const Status& cause) noexc
   const uint32_t pair = path.next_pair;
   path.next_pair = pair + 1 == path.pair_count ? 0 : pair + 1;
   const auto address = reinterpret_cast<uint64_t>(data);
-  Lane& lane = path.lanes[request.service_class];
-  if (bytes > path.stripe_above_bytes || engine.has_waiting_sends(request.service_class) ||
+  Lane& lane = path.lanes[service_class];
+  if (bytes > path.stripe_above_bytes || engine.has_waiting_sends(service_class) ||
       !TryPostWhole(connection, path, lane, request, entry, address, static_cast<uint32_t>(bytes), sub, pair))
       [[unlikely]] {
     PlanAndPost(connection, path, request, entry, chunks, address, sub, pair);

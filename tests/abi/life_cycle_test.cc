@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "plugin/abi/nccl_net.h"
+#include "plugin/abi/nccl_profiler.h"
+#include "plugin/abi/nccl_tuner.h"
 
 namespace sluice {
 namespace {
@@ -268,6 +270,55 @@ TEST(LifeCycleTest, BadDeviceNumbers) {
     EXPECT_EQ(comm, nullptr);
   }
   EXPECT_EQ(net.finalize(ctx), kSuccess);
+}
+
+// In NCCL's order: NET, profiler, tuner of each communicator; the mask is one word for all.
+TEST(LifeCycleTest, ThreeHalvesOfSeveralCommunicators) {
+  const Library library;
+  const NetV12& net = library.v12();
+  const auto& profiler = library.Get<nccl::ProfilerV6>("ncclProfiler_v6");
+  const auto& tuner = library.Get<nccl::TunerV6>("ncclTunerPlugin_v6");
+  int mask = 0;
+  for (int round = 0; round < 2; ++round) {
+    struct {
+      void* net = nullptr;
+      void* profiler = nullptr;
+      void* tuner = nullptr;
+    } communicators[3];
+    for (uint64_t i = 0; i < 3; ++i) {
+      auto& c = communicators[i];
+      c.net = Init(net, 100 + i);
+      ASSERT_EQ(profiler.init(&c.profiler, 100 + i, &mask, i == 0 ? nullptr : "name", 2, 4,
+                              static_cast<int>(i), nullptr),
+                kSuccess);
+      ASSERT_NE(c.profiler, nullptr);
+      EXPECT_NE(mask & static_cast<int>(nccl::kProfileProxyStep), 0);
+      EXPECT_EQ(mask & static_cast<int>(nccl::kProfileKernelCh | nccl::kProfileKernelLaunch), 0);
+      nccl::TunerNvlDomainInfo domains{1, 1, 1};
+      nccl::TunerConstants constants{};
+      ASSERT_EQ(tuner.init(&c.tuner, 100 + i, 4, 2, nullptr, &domains, &constants), kSuccess);
+      nccl::ProfilerEventDescrV6 descr{};
+      descr.type = nccl::kProfileColl;
+      descr.coll.func = "AllReduce";
+      descr.coll.algo = "RING";
+      descr.coll.proto = "SIMPLE";
+      descr.coll.datatype = "ncclFloat32";
+      void* task = nullptr;
+      EXPECT_EQ(profiler.startEvent(c.profiler, &task, &descr), kSuccess);
+      EXPECT_NE(task, nullptr);
+      EXPECT_EQ(profiler.stopEvent(task), kSuccess);
+    }
+    for (auto& c : communicators) {
+      EXPECT_EQ(tuner.finalize(c.tuner), kSuccess);
+      EXPECT_EQ(profiler.finalize(c.profiler), kSuccess);
+      EXPECT_EQ(net.finalize(c.net), kSuccess);
+      void* event = nullptr;
+      nccl::ProfilerEventDescrV6 late{};
+      late.type = nccl::kProfileColl;
+      EXPECT_EQ(profiler.startEvent(c.profiler, &event, &late), kSuccess);  // after finalize
+      EXPECT_EQ(event, nullptr);
+    }
+  }
 }
 
 }  // namespace

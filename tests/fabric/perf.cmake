@@ -25,3 +25,8 @@ if(TARGET sluice_plugin)
     LABELS fabric TIMEOUT ${perf_timeout_s})
   add_dependencies(agreement_test sluice sluice_plugin sluice_soft_virtual)
 endif()
+
+if(TARGET sluice_plugin)
+  sluice_test(NAME perf_mixed_test SOURCES perf_mixed_test.cc perf_run.cc LIBS nlohmann_json::nlohmann_json LABELS fabric TIMEOUT ${perf_timeout_s})
+  add_dependencies(perf_mixed_test sluice sluice_plugin sluice_soft_verbs sluice_fabric)
+endif()

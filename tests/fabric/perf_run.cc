@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,7 +110,9 @@ int PerfRun::WaitForRank(int rank) {
 PerfResult PerfRun::Finish() {
   Collect(true, 0);
   int status = 0;
-  waitpid(pid_, &status, 0);
+  rusage usage{};
+  wait4(pid_, &status, 0, &usage);
+  result_.peak_bytes = static_cast<uint64_t>(usage.ru_maxrss) << 10;
   pid_ = -1;
   result_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   std::istringstream in(result_.out);

@@ -1,6 +1,7 @@
 // Runs `sluice perf` as a user does and takes its output apart. For tests.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,7 +10,8 @@
 namespace sluice::test {
 
 struct PerfResult {
-  int exit_code = -1;  // 128 + n: ended by signal n
+  int exit_code = -1;       // 128 + n: ended by signal n
+  uint64_t peak_bytes = 0;  // of its memory
   std::string out;
   std::string err;
   std::vector<nlohmann::json> rows;  // of --json

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -114,6 +116,100 @@ TEST(PerfSoftTest, TopologiesPlaceTheRanks) {
   ExpectRight({"--topology", "hosts=3,link=infiniband", "--ranks", "3", "-b", "8", "-e", "1M", "-f", "512"},
               2);
   ExpectRight({"--topology", "hosts=2,nics=2", "--merge", "2", "-b", "8", "-e", "4M", "-f", "512"}, 3);
+}
+
+std::string DilationLine(const std::string& text) {
+  const size_t at = text.find("# Software fabric");
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+double DilationIn(const std::string& text) {
+  const std::string line = DilationLine(text);
+  const size_t at = line.find("dilation ");
+  return at == std::string::npos ? 0 : strtod(line.c_str() + at + strlen("dilation "), nullptr);
+}
+
+TEST(PerfSoftTest, AnOverloadedFabricTellsItsDilationAndTimesAreModelTime) {
+  const std::vector<std::string> quiet = {
+      "--fabric", "soft", "--topology", "hosts=4,rate=400G", "--ranks", "2", "-b", "1M", "-e", "1M", "-n",
+      "10",       "-w",   "1",          "--timeout",         "120"};
+  const PerfResult alone = RunPerf(quiet);
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(DilationLine(alone.out), HasSubstr("times are model time; dilation ")) << alone.out;
+  EXPECT_GE(DilationIn(alone.out), 1);
+  // Two hosts that nobody measures exchange far more packets than a processor can move in their time.
+  std::vector<std::string> overloaded = quiet;
+  overloaded.insert(overloaded.end(),
+                    {"--json", "--background", "permutation:hosts=host2..host3,bytes=1G,count=1000"});
+  const auto start = std::chrono::steady_clock::now();
+  const PerfResult busy = RunPerf(overloaded);
+  const double wall_us =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() * 1e6;
+  EXPECT_EQ(busy.exit_code, 0) << busy.err;
+  EXPECT_GT(DilationIn(busy.err), 2) << busy.err;
+  ASSERT_EQ(busy.rows.size(), 1u);
+  EXPECT_EQ(busy.rows[0]["wrong"], 0);
+  ASSERT_TRUE(busy.rows[0].contains("dilation")) << busy.rows[0];
+  const double dilation = busy.rows[0]["dilation"];
+  EXPECT_GT(dilation, 2);
+  // What the ten iterations took by the wall clock is part of the whole run.
+  EXPECT_LT(10 * dilation * busy.rows[0]["time_us"].get<double>(), wall_us);
+}
+
+TEST(PerfSoftTest, FaultsAndBackgroundOfTheCommandLine) {
+  ExpectRight({"--topology", "hosts=4", "--ranks", "2", "-b", "64K", "-e", "1M", "-f", "16", "--background",
+               "storage:hosts=host2,targets=host1,load=0.01,stop=100s", "--fault", "loss:probability=1e-4"},
+              2, {{"NCCL_IB_TIMEOUT", "10"}});
+  const PerfResult refused =
+      RunPerf({"--fabric", "soft", "--topology", "hosts=2", "--background", "incast:targets=host7"});
+  EXPECT_EQ(refused.exit_code, 2);
+  ASSERT_EQ(refused.complaints().size(), 1u) << refused.err;
+  EXPECT_THAT(refused.complaints()[0], HasSubstr("host7"));
+}
+
+TEST(PerfSoftTest, NumbersOutOfRangeAreRefusedWithOptionValueAndRange) {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* range;
+  };
+  const std::vector<Case> cases = {
+      {{"--ranks", "0"}, "1 to 4096"},       {{"--ranks", "-1"}, "1 to 4096"},
+      {{"--ranks", "4097"}, "1 to 4096"},    {{"-n", "0"}, "1 to 1000000"},
+      {{"-n", "-1"}, "1 to 1000000"},        {{"-w", "-1"}, "0 to 1000000"},
+      {{"-c", "-1"}, "0 to 1000"},           {{"--channels", "0"}, "1 to 64"},
+      {{"--multi-comm", "0"}, "1 to 64"},    {{"--root", "-1"}, "0 to"},
+      {{"--root", "2"}, "0 to 1"},           {{"--api", "0"}, "7 to 12"},
+      {{"--api", "6"}, "7 to 12"},           {{"--max-recvs", "0"}, "1 to 64"},
+      {{"--device", "-1"}, "0 to 1023"},     {{"--merge", "0"}, "2 to 8"},
+      {{"--merge", "1"}, "2 to 8"},          {{"--traffic-class", "-2"}, "-1 to 255"},
+      {{"--traffic-class", "256"}, "-1 to"}, {{"--timeout", "0"}, "1 to 1000000"},
+      {{"--timeout", "-5"}, "1 to 1000000"}, {{"--ranks-per-host", "0"}, "1 to 256"},
+      {{"-f", "1"}, "greater than 1"},       {{"-f", "-2"}, "greater than 1"},
+      {{"-i", "0"}, "at least 1"},           {{"-b", "0"}, "smallest size is 4"},
+      {{"-e", "-1"}, "not a size"},
+  };
+  for (const auto& [arguments, range] : cases) {
+    const PerfResult result = RunPerf(arguments);
+    const std::string line = arguments[0] + " " + arguments[1];
+    EXPECT_EQ(result.exit_code, 2) << line << ": " << result.err;
+    ASSERT_EQ(result.complaints().size(), 1u) << line << ": " << result.err;
+    EXPECT_THAT(result.complaints()[0], HasSubstr(line));
+    EXPECT_THAT(result.complaints()[0], HasSubstr(range));
+  }
+}
+
+TEST(PerfSoftTest, WhatIsNoPluginIsRefusedInALine) {
+  const std::string file = testing::TempDir() + "no-plugin-" + std::to_string(getpid());
+  fclose(fopen(file.c_str(), "w"));
+  for (const char* fabric : {"soft", "virtual"}) {
+    for (const std::string& plugin : {std::string("/tmp"), std::string("/nonexistent.so"), file}) {
+      const PerfResult result = RunPerf({"--fabric", fabric, "--plugin", plugin, "-b", "8", "-e", "8"});
+      EXPECT_EQ(result.exit_code, 2) << plugin << ": " << result.err;
+      ASSERT_EQ(result.complaints().size(), 1u) << result.err;
+      EXPECT_THAT(result.complaints()[0], HasSubstr("--plugin " + plugin));
+    }
+  }
+  unlink(file.c_str());
 }
 
 TEST(PerfSoftTest, NoDeviceNamesTheCause) {

@@ -142,6 +142,142 @@ TEST(PerfVirtualTest, HostsWithSeveralRanksAndDevices) {
   EXPECT_THAT(result.complaints()[0], HasSubstr("--ranks-per-host 2: 6 ranks need 3 hosts"));
 }
 
+double TimeOf(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  const PerfResult result = RunVirtual(arguments, environment);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  if (result.rows.empty()) return 0;
+  EXPECT_EQ(result.rows[0]["wrong"], 0);
+  return result.rows[0]["time_us"];
+}
+
+TEST(PerfVirtualTest, BackgroundTrafficSlowsAJobTheSameEveryTime) {
+  const std::vector<std::string> alone = {
+      "--ranks", "4",  "--topology", "leaf-spine:hosts=8,hosts_per_leaf=4,rate=100G", "-b", "4M",
+      "-e",      "4M", "--json"};
+  std::vector<std::string> beside = alone;
+  beside.insert(beside.end(), {"--background",
+                               "storage:hosts=host0..host3,targets=host6+host7,load=0.5,bytes=256K,"
+                               "stop=1s,sl=1,traffic_class=32",
+                               "--background", "incast:hosts=host4,targets=host1,bytes=8M"});
+  EXPECT_GT(TimeOf(beside), 1.3 * TimeOf(alone));
+  const PerfResult first = RunVirtual(beside);
+  const Burner burner;
+  EXPECT_EQ(RunVirtual(beside).out, first.out);
+  beside.insert(beside.end(), {"--seed", "9"});
+  EXPECT_NE(RunVirtual(beside).out, first.out);
+}
+
+TEST(PerfVirtualTest, FaultsOfTheCommandLineHappen) {
+  const std::vector<std::string> arguments = {"--ranks", "2",      "-b",        "4M", "-e",
+                                              "4M",      "--json", "--timeout", "120"};
+  const double alone = TimeOf(arguments);
+  std::vector<std::string> faulty = arguments;
+  faulty.insert(faulty.end(), {"--fault", "slow-link:link=host1,rate=25G"});
+  EXPECT_GT(TimeOf(faulty), 3 * alone);
+  faulty = arguments;
+  faulty.insert(faulty.end(), {"--fault", "corruption:probability=1e-3,packets=data", "--fault",
+                               "loss:probability=1e-3,packets=data"});
+  const PerfResult result = RunVirtual(faulty, {{"NCCL_IB_TIMEOUT", "10"}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  ASSERT_EQ(result.rows.size(), 2u);
+  EXPECT_EQ(result.rows[0]["wrong"], 0);
+  EXPECT_GT(result.rows[1]["dropped_packets"], 0);
+  EXPECT_GT(result.rows[1]["corrupted_packets"], 0);
+}
+
+TEST(PerfVirtualTest, FaultsAndBackgroundThatCannotBeAreRefused) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--fault", "earthquake"}, "earthquake"},
+      {{"--topology", "hosts=2", "--fault", "link-down:link=host7"}, "host7"},
+      {{"--topology", "hosts=2", "--background", "incast:targets=host7"}, "host7"},
+      {{"--topology", "hosts=2", "--fault", "slow-link:link=host1,rate=400G"}, "not below the rate"},
+      {{"--topology", "/nonexistent.toml"}, "--topology: topology file /nonexistent.toml"},
+  };
+  for (const auto& [arguments, part] : cases) {
+    const PerfResult result = RunVirtual(arguments);
+    EXPECT_EQ(result.exit_code, 2) << part;
+    ASSERT_EQ(result.complaints().size(), 1u) << result.err;
+    EXPECT_THAT(result.complaints()[0], HasSubstr(part));
+  }
+}
+
+TEST(PerfVirtualTest, DataIsRightUnderAdaptiveRouting) {
+  const std::string shape = "leaf-spine:hosts=8,hosts_per_leaf=4,spines=4,rate=100G,routing.mode=adaptive";
+  const Environment adaptive = {{"NCCL_IB_ADAPTIVE_ROUTING", "1"}};
+  for (const std::string reorder : {"", ",nics.reorder_packets=256"}) {
+    for (const char* op : {"all_reduce", "all_to_all"}) {
+      for (const char* proto : {"simple", "ll", "ll128"}) {
+        ExpectRight({"--topology", shape + reorder, "--op", op, "--proto", proto, "--ranks", "8",
+                     "--channels", "2", "-b", "64K", "-e", "1M", "-f", "16"},
+                    2, adaptive);
+      }
+    }
+  }
+}
+
+// Packets take turns over two ways, of which one is far: on it they are overtaken all the time.
+TEST(PerfVirtualTest, DataIsRightWhereHalfOfThePacketsAreOvertaken) {
+  const std::string file = testing::TempDir() + "two_ways_" + std::to_string(getpid()) + ".toml";
+  const Environment adaptive = {{"NCCL_IB_ADAPTIVE_ROUTING", "1"}};
+  double times[2] = {};
+  for (const bool reorder : {false, true}) {
+    std::ofstream out(file);
+    out << "[topology]\nhosts = 2\nrate = \"100G\"\nspine_rate = \"50G\"\n"
+        << "[[switch]]\nname = \"leaf\"\ncount = 2\n[[switch]]\nname = \"spine\"\ncount = 2\n";
+    for (const char* ends :
+         {"a = \"host0\"\nb = \"leaf0\"\n", "a = \"host1\"\nb = \"leaf1\"\n",
+          "a = \"leaf0\"\nb = \"spine0\"\n", "a = \"leaf1\"\nb = \"spine0\"\n",
+          "a = \"leaf0\"\nb = \"spine1\"\ndelay = \"5us\"\n", "a = \"leaf1\"\nb = \"spine1\"\n"}) {
+      out << "[[link]]\n" << ends;
+    }
+    out << "[routing]\nmode = \"adaptive\"\n";
+    if (reorder) out << "[nics]\nreorder_packets = 256\n";
+    out.close();
+    for (const char* proto : {"simple", "ll", "ll128"}) {
+      const PerfResult result = RunVirtual({"--topology", file, "--op", "all_reduce", "--proto", proto,
+                                            "--ranks", "2", "-b", "4M", "-e", "4M", "--json"},
+                                           adaptive);
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      ASSERT_EQ(result.rows.size(), 2u);
+      EXPECT_EQ(result.rows[0]["wrong"], 0) << proto << ", reordering " << reorder;
+      if (std::string(proto) == "simple") times[reorder ? 1 : 0] = result.rows[0]["time_us"];
+    }
+  }
+  unlink(file.c_str());
+  // Queue pairs that answer NAKs send everything behind a gap again.
+  EXPECT_LT(times[1] * 1.2, times[0]);
+}
+
+TEST(PerfVirtualTest, SyntheticPayloadGivesTheTimesOfStoredOne) {
+  for (const char* op : kOps) {
+    for (const char* proto : {"simple", "ll", "ll128"}) {
+      const auto run = [&](const char* payload) {
+        const PerfResult result =
+            RunVirtual({"--op", op, "--proto", proto, "--ranks", "5", "--channels", "2", "--root", "3", "-b",
+                        "20", "-e", "1M", "-f", "200", "--payload", payload});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return result.out;
+      };
+      EXPECT_EQ(run("stored"), run("synthetic")) << op << " " << proto;
+    }
+  }
+  ExpectRight(
+      {"--algo", "tree", "--ranks", "6", "-b", "1K", "-e", "1M", "-f", "32", "--payload", "synthetic"}, 3);
+}
+
+TEST(PerfVirtualTest, SyntheticPayloadIsNotStored) {
+  constexpr uint64_t kStored = uint64_t{8} * (64 << 20);
+  const auto peak = [](const char* payload) {
+    const PerfResult result = RunVirtual({"--ranks", "8", "--op", "broadcast", "-b", "64M", "-e", "64M", "-n",
+                                          "1", "-w", "0", "--payload", payload, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.rows[0]["wrong"], 0);
+    return result.peak_bytes;
+  };
+  EXPECT_GT(peak("stored"), kStored);
+  EXPECT_LT(peak("synthetic"), kStored / 2);
+}
+
 TEST(PerfVirtualTest, SixtyFourRanksOnLeafSpine) {
   ExpectRight({"--topology", "leaf-spine:hosts=64,rate=400G", "--ranks", "64", "-b", "1K", "-e", "1M", "-f",
                "32", "-n", "1"},
@@ -211,10 +347,8 @@ TEST(PerfVirtualTest, BadInputIsOneLine) {
   EXPECT_THAT(complaint({"--seed", "x"}), ElementsAre(HasSubstr("--seed x: not a number")));
   EXPECT_THAT(complaint({"--ranks", "257"}), ElementsAre(HasSubstr("--ranks 257: out of range")));
   EXPECT_THAT(complaint({"--topology", "hosts=none"}), ElementsAre(HasSubstr("--topology")));
-  const std::string file = testing::TempDir() + "background-" + std::to_string(getpid()) + ".toml";
-  std::ofstream(file) << "[fabric]\nhosts = 4\n[[background]]\nkind = \"permutation\"\n";
-  EXPECT_THAT(complaint({"--topology", file}), ElementsAre(HasSubstr("only `sluice scenario` plays")));
-  std::filesystem::remove(file);
+  EXPECT_THAT(complaint({"--payload", "synthetic", "--register"}),
+              ElementsAre(HasSubstr("leave --register out")));
   const PerfResult joined = RunVirtual({}, {{"RANK", "0"}});
   EXPECT_EQ(joined.exit_code, 2);
   EXPECT_THAT(joined.complaints(), ElementsAre(HasSubstr("but RANK is set")));

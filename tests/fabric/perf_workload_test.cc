@@ -115,7 +115,7 @@ TEST(PerfWorkloadTest, StopsAndMarks) {
 TEST(PerfWorkloadTest, ChangesOfTheNetwork) {
   Workload workload;
   Job job{.name = "flow", .hosts = {0, 1}};
-  job.calls = {{.op = "sendrecv", .bytes = 4 << 20, .proto = "simple"}};
+  job.calls = {{.op = "sendrecv", .bytes = 16 << 20, .proto = "simple"}};
   job.transfers = {{0, 1}};
   workload.jobs = {job};
   const double fast_us = RunJobs(workload, On("hosts=2,rate=400G")).jobs.at(0).calls.at(0).last_end_us;
@@ -123,6 +123,9 @@ TEST(PerfWorkloadTest, ChangesOfTheNetwork) {
   const double slow_us = RunJobs(workload, On("hosts=2,rate=400G")).jobs.at(0).calls.at(0).last_end_us;
   EXPECT_GT(slow_us, 3 * fast_us);
   workload.overrides = "";
+  workload.background = "storage:hosts=host0,targets=host1,read_share=0,load=0.9,stop=1ms";
+  EXPECT_GT(RunJobs(workload, On("hosts=2,rate=400G")).jobs.at(0).calls.at(0).last_end_us, 1.2 * fast_us);
+  workload.background = "";
   workload.faults = "link-down:link=host1-switch0,at=20us,for=50us";
   const PerfResult ran = RunText(workload.ToJson(), On("hosts=2,rate=400G"));
   EXPECT_EQ(ran.exit_code, 0) << ran.err;

@@ -12,36 +12,14 @@
 #include <sstream>
 #include <string>
 
+#include "tests/fabric/scenario_run.h"
+
 namespace {
 
+using sluice::Ran;
+using sluice::ReadFile;
+using sluice::RunScenario;
 using testing::HasSubstr;
-
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-Ran RunScenario(const std::string& arguments) {
-  const std::string base = testing::TempDir() + "scenario_command_" + std::to_string(getpid());
-  const std::string command = std::string(getenv("SLUICE_BUILD_DIR")) + "/bin/sluice scenario " + arguments +
-                              " >" + base + ".out 2>" + base + ".err";
-  const int status = system(command.c_str());
-  Ran ran;
-  ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  ran.out = ReadFile(base + ".out");
-  ran.err = ReadFile(base + ".err");
-  unlink((base + ".out").c_str());
-  unlink((base + ".err").c_str());
-  return ran;
-}
 
 size_t Lines(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -57,11 +35,33 @@ TEST(ScenarioCommand, ListNamesEveryScenarioInALine) {
 }
 
 TEST(ScenarioCommand, BadUsageIsOneLineAndExitTwo) {
-  for (const char* arguments :
-       {"", "nonsense", "incast --size huge", "incast --seeds 100000000", "lossy --host typical",
-        "lossy --plugin x.so", "victim --topology hosts=4", "lossy --engine plugin",
-        "incast --engine flows --host ideal", "incast --engine both", "incast --host fast",
-        "incast --topology hosts=zero", "validate --plot x.svg", "incast --bogus"}) {
+  for (const char* arguments : {"",
+                                "nonsense",
+                                "incast --size huge",
+                                "incast --seeds 100000000",
+                                "lossy --host typical",
+                                "lossy --plugin x.so",
+                                "victim --topology hosts=4",
+                                "incast --topology hosts=zero",
+                                "validate --plot x.svg",
+                                "incast --bogus",
+                                "lossy --engine plugin",
+                                "incast --engine flows --host ideal",
+                                "incast --engine both",
+                                "incast --host fast",
+                                "incast --seeds 0",
+                                "incast --seeds -3",
+                                "incast --seed -1",
+                                "incast --jobs 0",
+                                "incast --jobs -1",
+                                "validate --seeds 0",
+                                "list --jobs 0",
+                                "incast --plot /nonexistent/x.svg",
+                                "incast --plot /tmp",
+                                "victim --fault loss:probability=0.1",
+                                "lossy --background permutation",
+                                "incast --topology hosts=300 --fault link-down:link=host999",
+                                "incast --topology /nonexistent.toml"}) {
     const Ran ran = RunScenario(arguments);
     EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.err;
     EXPECT_EQ(ran.out, "") << arguments;
@@ -128,6 +128,49 @@ TEST(ScenarioCommand, EndsWhereNoSeedCanStart) {
                               "/bin/sluice scenario uncontended --size ci) >/dev/null 2>&1";
   const int status = system(command.c_str());
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+}
+
+TEST(ScenarioCommand, FaultsAndBackgroundTakePart) {
+  const auto last = [](const std::string& more) {
+    const Ran ran = RunScenario("incast --size ci --json --topology leaf-spine:hosts=64,rate=100G " + more);
+    EXPECT_EQ(ran.exit_code, 0) << more << ": " << ran.err;
+    const nlohmann::json json = nlohmann::json::parse(ran.out, nullptr, false);
+    for (const auto& metric : json["metrics"]) {
+      if (metric["name"] == "last completion, 8:1") return metric["mean"].get<double>();
+    }
+    return 0.0;
+  };
+  const double quiet = last("");
+  EXPECT_GT(last("--fault slow-link:link=host0,rate=50G"), 1.9 * quiet);
+  EXPECT_GT(last("--background incast:targets=host0,bytes=1M"), 3 * quiet);
+}
+
+TEST(ScenarioCommand, ARunThatDoesNotFinishHasNoFigures) {
+  for (const char* name : {"uncontended", "incast", "priority", "storage", "fairness", "all-to-all",
+                           "permutation", "two-jobs"}) {
+    const Ran ran =
+        RunScenario(std::string(name) + " --engine flows --size ci --fault link-down:link=host0,at=50us");
+    EXPECT_EQ(ran.exit_code, 1) << name;
+    EXPECT_EQ(ran.out, "") << name;
+    EXPECT_THAT(ran.err, testing::AnyOf(HasSubstr("seed 1: flow "), HasSubstr("seed 1: no flow "))) << name;
+  }
+  for (const char* name : {"priority", "storage", "two-jobs"}) {
+    const Ran ran =
+        RunScenario(std::string(name) + " --engine plugin --size ci --fault link-down:link=host0,at=50us");
+    EXPECT_EQ(ran.exit_code, 1) << name;
+    EXPECT_EQ(ran.out, "") << name;
+    EXPECT_THAT(ran.err, HasSubstr("seed 1: arm ")) << name;
+  }
+}
+
+TEST(ScenarioCommand, AnIncastIsNeverFasterThanItsIdeal) {
+  const Ran ran = RunScenario("incast --size ci --seeds 8 --json");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json json = nlohmann::json::parse(ran.out, nullptr, false);
+  for (const auto& metric : json["metrics"]) {
+    if (!metric["name"].get<std::string>().starts_with("last / ideal")) continue;
+    for (const double value : metric["values"]) EXPECT_GE(value, 1) << metric;
+  }
 }
 
 TEST(ScenarioCommand, AnotherTopologyAndAPlot) {

@@ -175,7 +175,7 @@ TEST_F(SoftFabricTest, CountersComeByThemselves) {
     usleep(1000);  // the test's own time limit ends a failure
   EXPECT_EQ(ReadLine(port + "hw_counters/lifespan"), "10");
   EXPECT_EQ(ReadLine(port + "counters/port_xmit_wait"), "0");
-  EXPECT_EQ(ReadLine(port + "hw_counters/roce_adp_retrans"), "0");
+  EXPECT_EQ(ReadLine(port + "hw_counters/rx_icrc_encapsulated"), "0");
 }
 
 TEST_F(SoftFabricTest, Registration) {

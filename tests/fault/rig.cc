@@ -14,7 +14,8 @@ namespace sluice::fault {
 namespace {
 
 std::mutex lines_mutex;
-std::vector<std::string> lines;
+// Reachable to the end of the process: the plugin's event thread may log while the program exits.
+std::vector<std::string>& lines = *new std::vector<std::string>;
 
 int OpenDescriptors() {
   int count = 0;

@@ -13,6 +13,9 @@ from callgrind import Rig  # noqa: E402
 
 SPLIT = {"NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_SPLIT_DATA_ON_QPS": "1"}
 ONE_CHUNK, FURTHER_CHUNK = 900, 300
+# Lanes and their scheduler, against a policy with one class.
+ONE_CLASS = {"SLUICE_POLICY": "[[rule]]\nclass = 'bulk'"}
+MOST_FOR_LANES = 1.03
 BUDGETS = [
     ("8 B", 870, ["--size", "8"], {}),
     ("64 KiB", ONE_CHUNK, ["--size", "65536"], {}),
@@ -38,6 +41,12 @@ def main():
         ok = ir <= budget and r["mutex"] == 0 and r["alloc"] == 0
         failed |= not ok
         print(f"{name:26} {ir:7.1f} {budget:7} {r['mutex']:6.3f} {r['alloc']:6.3f}{'' if ok else '  FAILED'}", flush=True)
+    for size in ("8", "65536", "1048576"):
+        lanes, one = (rig.measure(args.plugin, ["--size", size], env)["ir"]["plugin"] for env in ({}, ONE_CLASS))
+        ok = lanes <= MOST_FOR_LANES * one
+        failed |= not ok
+        print(f"lanes / one class, {size:>7} B {lanes:7.1f} / {one:.1f} = {lanes / one:.4f}, at most {MOST_FOR_LANES}{'' if ok else '  FAILED'}",
+              flush=True)
     sys.exit(failed)
 
 

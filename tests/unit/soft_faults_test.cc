@@ -229,6 +229,8 @@ TEST(SoftFaults, UnknownNamesAreRefusedWithTheirLine) {
       {"kind = \"nic-death\"\nnic = \"host0/soft1\"\n", {"bad.toml:6", "no NIC \"soft1\""}},
       {"kind = \"port-flap\"\nport = \"host0/soft0/2\"\nfor = \"1us\"\n", {"bad.toml:6", "1 to 1"}},
       {"kind = \"stalled-receiver\"\nport = \"leaf0\"\n", {"bad.toml:6", "is a switch", "host0/soft0/1"}},
+      {"kind = \"slow-link\"\nlink = \"host0\"\nrate = \"800G\"\n",
+       {"bad.toml:6", "fault slow-link", "800G", "not below the rate"}},
       {"link = \"host0\"\n", {"bad.toml:4", "no kind"}},
       {"kind = \"loss\"\nprobability = 2\n", {"bad.toml:6", "probability = 2", "0 to 1"}},
   };

@@ -154,6 +154,7 @@ class NetRig {
   Picos Now() const { return context_.scheduler.Now(); }
   NetworkContext& context() { return context_; }
   Network& network() { return network_; }
+  size_t hosts() const { return hosts_.size(); }
   NetHost& host(uint32_t index) { return *hosts_[index]; }
   Stream& stream(uint32_t number) { return *streams_[number]; }
   const Arrivals& Received(const Stream& stream) {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "soft_net_rig.h"
+#include "verbs/soft/model/random.h"
 
 namespace sluice::soft {
 namespace {
@@ -32,7 +33,7 @@ class SoftNetEcmp : public ::testing::TestWithParam<FlowHashKind> {};
 TEST_P(SoftNetEcmp, ThousandQueuePairsSpreadEvenly) {
   Topology topology = NetRig::Make(kTwoLeaves);
   RouteTable routes(&topology, &topology.routing);
-  routes.Compute(std::vector<bool>(topology.links.size(), true));
+  routes.Update(std::vector<bool>(topology.links.size(), true));
   ASSERT_EQ(8u, routes.Candidates(0, 15).size());
   std::vector<uint64_t> counts(8);
   for (uint32_t i = 0; i < 1000; ++i) ++counts[routes.Draw(0, QueuePairFlow(i, GetParam()), 8)];
@@ -72,6 +73,39 @@ TEST(SoftNetHash, ToeplitzKnowsItsVectors) {
             HashOf({ip(66, 9, 149, 187), ip(161, 142, 100, 80), 2794, 1766}, FlowHashKind::kToeplitz));
   EXPECT_EQ(0xc626b0eau,
             HashOf({ip(199, 92, 111, 2), ip(65, 69, 140, 83), 14230, 4739}, FlowHashKind::kToeplitz));
+}
+
+// What a change of links leaves is what a table that is made new has.
+TEST(SoftNetRoutes, ChangesOfLinksGiveTheRoutesOfANewTable) {
+  for (const char* text :
+       {"leaf-spine:hosts=16,hosts_per_leaf=4,spines=3", "fat-tree:k=4", "rail:hosts=8,nics=2",
+        "leaf-spine:hosts=8,hosts_per_leaf=4,spines=2,links_per_spine=2"}) {
+    const Topology topology = NetRig::Make(text);
+    RouteTable changed(&topology, &topology.routing);
+    std::vector<bool> up(topology.links.size(), true);
+    changed.Update(up);
+    const auto endpoints = static_cast<uint32_t>(EndpointIndex(topology).count());
+    Random random(7, 1, 1);
+    for (int step = 0; step < 200; ++step) {
+      // One link, or several at once as when a switch restarts.
+      for (uint64_t links = 1 + (step % 5 == 0 ? random.Below(6) : 0); links > 0; --links) {
+        const size_t link = random.Below(up.size());
+        // Most links are up, so that there is mostly a way.
+        up[link] = !up[link] || random.Below(2) == 0;
+      }
+      changed.Update(up);
+      RouteTable fresh(&topology, &topology.routing);
+      fresh.Update(up);
+      for (uint32_t node = 0; node < topology.switches.size(); ++node) {
+        for (uint32_t endpoint = 0; endpoint < endpoints; ++endpoint) {
+          const auto a = changed.Candidates(node, endpoint);
+          const auto b = fresh.Candidates(node, endpoint);
+          ASSERT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()))
+              << text << ", step " << step << ", switch " << node << ", endpoint " << endpoint;
+        }
+      }
+    }
+  }
 }
 
 // That come to a spine.

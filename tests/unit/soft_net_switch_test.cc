@@ -368,5 +368,32 @@ TEST(SoftNetDcqcn, RateFollowsThePaper) {
   EXPECT_EQ(kRate * 7 / 8 + 2 * settings.rate_ai_bps, rate.target_bps());
 }
 
+// However many CNPs come, the rate is cut once a tick and alpha moves once a tick of its own.
+TEST(SoftNetDcqcn, CutsAtTicksOfItsClock) {
+  DcqcnSettings settings;
+  settings.reduce_period = 40 * kPicosPerUs;
+  settings.g = 0.5;
+  DcqcnRate rate(&settings, kRate);
+  const Picos start = kPicosPerMs;
+  rate.OnCnp(start);
+  rate.OnCnp(start + 10 * kPicosPerUs);
+  EXPECT_EQ(kRate, rate.rate_bps(start + 40 * kPicosPerUs - 1));
+  EXPECT_EQ(kRate / 2, rate.rate_bps(start + 40 * kPicosPerUs));
+  EXPECT_EQ(1, rate.alpha());
+  // A CNP came within the first 55 us: alpha stays 1; none in the second: half.
+  EXPECT_EQ(kRate / 2, rate.rate_bps(start + 55 * kPicosPerUs));
+  EXPECT_EQ(1, rate.alpha());
+  rate.rate_bps(start + 110 * kPicosPerUs);
+  EXPECT_EQ(0.5, rate.alpha());
+  EXPECT_EQ(kRate, rate.target_bps());
+  // The next tick is that of the clock, 120 us; no timer has raised the rate, so the target stays.
+  rate.OnCnp(start + 119 * kPicosPerUs);
+  EXPECT_EQ(kRate / 2 * 3 / 4, rate.rate_bps(start + 120 * kPicosPerUs));
+  EXPECT_EQ(kRate, rate.target_bps());
+  // The recovery counts from the cut.
+  EXPECT_EQ(kRate / 2 * 3 / 4, rate.rate_bps(start + 420 * kPicosPerUs - 1));
+  EXPECT_EQ((kRate / 2 * 3 / 4 + kRate) / 2, rate.rate_bps(start + 420 * kPicosPerUs));
+}
+
 }  // namespace
 }  // namespace sluice::soft

@@ -35,8 +35,6 @@ pause_quanta = 1000
 pause_on_wire = false
 staged_events = true
 queue_limit = "2MB"
-trim_bytes = 128
-trim_priority = 5
 ets = [1, 1, 1, 4, 1, 1, 1, 1]
 strict_priorities = [6]
 dscp = { 26 = 3, 48 = 6 }
@@ -61,6 +59,7 @@ dcqcn_g = 0.0625
 dcqcn_rate_timer = "55us"
 dcqcn_rate_ai = "5M"
 dcqcn_cnp_interval = "10us"
+dcqcn_reduce_period = "4us"
 [routing]
 mode = "adaptive"
 hash = "toeplitz"
@@ -84,8 +83,6 @@ links = ["leaf0-spine1", "spine1-leaf3", "host15"]
   EXPECT_FALSE(s.pause_on_wire);
   EXPECT_TRUE(s.staged_events);
   EXPECT_EQ(2'000'000u, s.queue_bytes);
-  EXPECT_EQ(128u, s.trim_bytes);
-  EXPECT_EQ(5, s.trim_priority);
   EXPECT_THAT(s.ets_weight, ElementsAre(1, 1, 1, 4, 1, 1, 1, 1));
   EXPECT_EQ(64, s.strict_priorities);
   EXPECT_EQ(3, s.dscp_to_priority[26]);
@@ -114,6 +111,7 @@ links = ["leaf0-spine1", "spine1-leaf3", "host15"]
   EXPECT_EQ(55 * kPicosPerUs, n.dcqcn.alpha_timer);
   EXPECT_EQ(5'000'000u, n.dcqcn.rate_ai_bps);
   EXPECT_EQ(10 * kPicosPerUs, n.dcqcn.cnp_interval);
+  EXPECT_EQ(4 * kPicosPerUs, n.dcqcn.reduce_period);
   const RoutingSettings& r = topology->routing;
   EXPECT_EQ(RoutingMode::kAdaptive, r.mode);
   EXPECT_EQ(FlowHashKind::kToeplitz, r.hash);
@@ -230,6 +228,62 @@ TEST(SoftTopologyNetwork, ValuesOutOfRangeNameLineKeyValueAndRange) {
     ASSERT_FALSE(topology.ok()) << text;
     for (const std::string& part : parts) EXPECT_THAT(topology.status().message(), HasSubstr(part)) << text;
   }
+}
+
+TEST(SoftTopologyNetwork, SettingsOfTrimmingAndForwarding) {
+  const Result<Topology> topology = Topology::FromText(
+      "hosts=2,switches.queue=trim,switches.queue_limit=400K,switches.trim_bytes=128,switches.trim_priority="
+      "5,"
+      "switches.forwarding=cut-through");
+  ASSERT_TRUE(topology.ok()) << topology.status().message();
+  EXPECT_EQ(128u, topology->switch_settings.trim_bytes);
+  EXPECT_EQ(5, topology->switch_settings.trim_priority);
+  EXPECT_EQ(Forwarding::kCutThrough, topology->switch_settings.forwarding);
+}
+
+TEST(SoftTopologyNetwork, WhatHasNoEffectIsRefused) {
+  const std::string roce = "[topology]\nhosts = 2\n[switches]\n";               // 3 lines
+  const std::string ib = "[topology]\nhosts = 2\nlink = \"ib\"\n[switches]\n";  // 4 lines
+  const std::string nics = "[topology]\nhosts = 2\n[nics]\n";
+  const std::pair<std::string, std::vector<std::string>> cases[] = {
+      {roce + "vl_buffer = \"64K\"\n", {"bad.toml:4", "vl_buffer = 64K has no effect", "InfiniBand"}},
+      {roce + "vl_low = [[0, 64]]\n", {"bad.toml:4", "vl_low", "no effect"}},
+      {roce + "sl2vl = [0, 1]\n", {"bad.toml:4", "sl2vl", "no effect"}},
+      {roce + "credit_processing = \"1us\"\n", {"bad.toml:4", "credit_processing", "no effect"}},
+      {roce + "xoff = \"60K\"\n", {"bad.toml:4", "xoff = 60K has no effect", "buffer = \"static\""}},
+      {roce + "xon = \"60K\"\n", {"bad.toml:4", "xon", "no effect"}},
+      {roce + "buffer = \"static\"\nxoff = \"60K\"\nxon = \"48K\"\nalpha = 2\n",
+       {"bad.toml:7", "alpha = 2 has no effect", "buffer = \"dynamic\""}},
+      {roce + "queue = \"unbounded\"\nqueue_limit = \"1M\"\n", {"bad.toml:5", "queue_limit", "has no limit"}},
+      {roce + "trim_bytes = 128\n", {"bad.toml:4", "trim_bytes", "queue = \"trim\""}},
+      {roce + "ecn = false\necn_min = \"50K\"\n", {"bad.toml:5", "ecn_min", "ecn = false"}},
+      {roce + "lossless_priorities = \"none\"\npause_quanta = 100\n", {"bad.toml:5", "there are none"}},
+      {ib + "pool = \"32M\"\n", {"bad.toml:5", "pool = 32M has no effect", "RoCE"}},
+      {ib + "ets = [1, 1, 1, 1, 1, 1, 1, 1]\n", {"bad.toml:5", "ets", "RoCE"}},
+      {ib + "vl_high_limit = 4\n", {"bad.toml:5", "vl_high is empty"}},
+      {nics + "cnp_priority = 5\n", {"bad.toml:4", "cnp_priority = 5 has no effect", "dcqcn"}},
+      {nics + "dcqcn_g = 0.1\n", {"bad.toml:4", "dcqcn_g", "rate_control"}},
+  };
+  for (const auto& [text, parts] : cases) {
+    const Result<Topology> topology = Topology::FromToml(text, "bad.toml");
+    ASSERT_FALSE(topology.ok()) << text;
+    for (const std::string& part : parts) EXPECT_THAT(topology.status().message(), HasSubstr(part)) << text;
+  }
+  EXPECT_THAT(Topology::FromText("hosts=2,switches.vl_buffer=64K").status().message(),
+              HasSubstr("no effect"));
+  // What a preset says beside is nobody's wish.
+  EXPECT_TRUE(Topology::FromText("hosts=2,switch=shared64,nic=realistic").ok());
+}
+
+TEST(SoftTopologyNetwork, FaultsAndBackgroundMayBeAdded) {
+  Topology topology = *Topology::FromText("leaf-spine:hosts=4");
+  EXPECT_TRUE(topology.Add("loss:probability=0.1;link-down:link=host1,at=1ms", "incast:targets=host0").ok());
+  EXPECT_EQ(2u, topology.faults.size());
+  EXPECT_EQ(1u, topology.background.size());
+  EXPECT_THAT(topology.Add("link-down:link=host9", "").message(),
+              HasSubstr("fault \"link-down:link=host9\""));
+  topology = *Topology::FromText("leaf-spine:hosts=4");
+  EXPECT_THAT(topology.Add("", "incast:targets=host9").message(), HasSubstr("host9"));
 }
 
 TEST(SoftTopologyNetwork, ImpossibleCombinationsAreRefused) {

@@ -2,10 +2,12 @@
 //
 //   sluice-model-bench                     # 128 and 8192 hosts
 //   sluice-model-bench 1024 fat-tree incast
+//   sluice-model-bench routes              # what a change of links costs at 8192 hosts
 //
 // The time is that of the processor, so a busy machine changes little. Each row is one run over RC flows.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +18,8 @@
 
 #include "verbs/soft/flows/simulation.h"
 #include "verbs/soft/model/random.h"
+#include "verbs/soft/model/routing.h"
+#include "verbs/soft/model/topology_check.h"
 
 namespace sluice::soft {
 namespace {
@@ -89,7 +93,50 @@ int Run(const Case& run) {
   return 0;
 }
 
+// What routes cost: all of them, and the change of one link between switches when all are known.
+int RunRoutes(const std::string& text) {
+  const Result<Topology> topology = Topology::FromText(text);
+  if (!topology.ok()) {
+    std::fprintf(stderr, "%s\n", topology.status().message().c_str());
+    return 1;
+  }
+  RouteTable routes(&*topology, &topology->routing);
+  std::vector<bool> up(topology->links.size(), true);
+  routes.Update(up);
+  const auto endpoints = static_cast<uint32_t>(EndpointIndex(*topology).count());
+  const double start = ProcessorSeconds();
+  size_t candidates = 0;
+  for (uint32_t endpoint = 0; endpoint < endpoints; ++endpoint)
+    candidates += routes.Candidates(0, endpoint).size();
+  const double all_s = ProcessorSeconds() - start;
+  double worst_s = 0;
+  constexpr uint32_t kChanges = 64;
+  for (uint32_t i = 0; i < 2 * kChanges; ++i) {
+    // From the last link backwards, which is one between switches; each goes down, then up again.
+    const size_t link = up.size() - 1 - i / 2;
+    up[link] = i % 2 != 0;
+    const double before = ProcessorSeconds();
+    routes.Update(up);
+    for (uint32_t endpoint = 0; endpoint < endpoints; ++endpoint) {
+      candidates += routes.Candidates(0, endpoint).size();
+    }
+    worst_s = std::max(worst_s, ProcessorSeconds() - before);
+  }
+  std::printf("routes of %s, %zu switches: all %.1f ms, change of one link at most %.1f ms (%zu)\n",
+              text.c_str(), topology->switches.size(), all_s * 1e3, worst_s * 1e3, candidates);
+  std::fflush(stdout);
+  return 0;
+}
+
+int RunAllRoutes() {
+  for (const char* text : {"leaf-spine:hosts=8192,rate=400G", "fat-tree:hosts=8192,rate=400G"}) {
+    if (const int error = RunRoutes(text)) return error;
+  }
+  return 0;
+}
+
 int Main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "routes") return RunAllRoutes();
   std::vector<Case> cases;
   if (argc > 1) {
     const auto hosts = static_cast<uint32_t>(std::strtoul(argv[1], nullptr, 10));
@@ -113,7 +160,7 @@ int Main(int argc, char** argv) {
   for (const Case& run : cases) {
     if (const int error = Run(run)) return error;
   }
-  return 0;
+  return argc > 1 ? 0 : RunAllRoutes();
 }
 
 }  // namespace

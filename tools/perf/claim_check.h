@@ -53,7 +53,7 @@ class ClaimCheck {
 
   const int net_version_;
   const bool with_bytes_;
-  Communicator communicator_;
+  sluice::Communicator communicator_;
   ClassMap classes_;
   std::vector<StatisticsReader> readers_;
   std::map<Cell, uint64_t> seen_;

@@ -7,9 +7,9 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "tools/perf/launcher.h"
-#include "verbs/soft/model/topology.h"
 
 namespace sluice::perf {
 namespace {
@@ -46,6 +46,28 @@ Result<int> Number(const char* name, long low, long high) {
 }
 
 }  // namespace
+
+Result<soft::Topology> TakeTopology(const Options& options) {
+  const auto value = [](const char* name) {
+    return std::string(getenv(name) == nullptr ? "" : getenv(name));
+  };
+  const bool from_variable = options.topology.empty() && options.fabric != FabricKind::kVirtual;
+  const std::string described = from_variable ? value("SLUICE_FABRIC_TOPOLOGY") : options.topology;
+  Result<soft::Topology> topology = soft::Topology::Parse(described);
+  if (!topology.ok()) {
+    return InvalidArgument((from_variable ? "SLUICE_FABRIC_TOPOLOGY: " : "--topology: ") +
+                           topology.status().message());
+  }
+  const std::pair<const char*, const std::vector<std::string>*> additions[] = {
+      {"SLUICE_FABRIC_FAULTS", &options.faults}, {"SLUICE_FABRIC_BACKGROUND", &options.background}};
+  for (const auto& [variable, lines] : additions) {
+    std::string text;
+    for (const std::string& line : *lines) text += (text.empty() ? "" : ";") + line;
+    if (!text.empty()) setenv(variable, text.c_str(), 1);
+  }
+  SLUICE_RETURN_IF_ERROR(topology->Add(value("SLUICE_FABRIC_FAULTS"), value("SLUICE_FABRIC_BACKGROUND")));
+  return topology;
+}
 
 Result<std::vector<uint32_t>> PlaceOnHosts(int ranks, uint32_t hosts, int per_host) {
   const auto n = static_cast<uint32_t>(ranks);
@@ -105,15 +127,18 @@ Result<Place> PlaceFromEnvironment() {
 }
 
 Result<FabricSetup> PrepareFabric(const Options& options, const std::string& instance) {
+  const bool describes_fabric =
+      !(options.topology.empty() && options.faults.empty() && options.background.empty());
   FabricKind kind = options.fabric;
   if (kind == FabricKind::kAuto) {
-    kind = options.topology.empty() && HostHasDevices() ? FabricKind::kVerbs : FabricKind::kSoft;
+    kind = !describes_fabric && HostHasDevices() ? FabricKind::kVerbs : FabricKind::kSoft;
   }
   FabricSetup setup;
   if (kind == FabricKind::kVerbs) return setup;
+  Result<soft::Topology> topology = soft::Topology::Default();
+  if (describes_fabric) topology = TakeTopology(options);
+  if (!topology.ok()) return topology.status();
   if (!options.topology.empty()) {
-    const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
-    if (!topology.ok()) return InvalidArgument("--topology: " + topology.status().message());
     char absolute[PATH_MAX];
     const bool is_file = realpath(options.topology.c_str(), absolute) != nullptr;
     setenv("SLUICE_FABRIC_TOPOLOGY", is_file ? absolute : options.topology.c_str(), 1);

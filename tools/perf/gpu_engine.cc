@@ -162,31 +162,32 @@ bool GpuEngine::Advance(const Operation& op, StrandRun& run) {
   return true;
 }
 
-namespace {
-
-// The operands of a slice: local source first, then what was received.
-struct Operands {
-  std::array<const std::byte*, 8> sources;
-  std::array<std::byte*, 8> targets;
-  size_t source_count = 0;
-  size_t target_count = 0;
-  void AddSource(const std::byte* p) { sources[source_count++] = p; }
-  void AddTarget(std::byte* p) { targets[target_count++] = p; }
-};
-
-Operands LocalOperands(const Operation& op, const Slice& slice) {
-  Operands operands;
-  if (slice.source == Operand::kInput) operands.AddSource(op.input + slice.source_offset);
-  if (slice.source == Operand::kOutput) operands.AddSource(op.output + slice.source_offset);
-  if (slice.target == Operand::kOutput) operands.AddTarget(op.output + slice.target_offset);
-  return operands;
+void GpuEngine::AddLocal(const Operation& op, const Slice& slice, Operands* operands) {
+  if (op.payload != nullptr) {
+    if (slice.source == Operand::kInput) {
+      made_input_.resize(std::max(made_input_.size(), slice.bytes));
+      op.payload->Fill(slice.source_offset, made_input_.data(), slice.bytes);
+      operands->AddSource(made_input_.data());
+    }
+    if (slice.target == Operand::kOutput) {
+      made_output_.resize(std::max(made_output_.size(), slice.bytes));
+      operands->AddTarget(made_output_.data());
+    }
+    return;
+  }
+  if (slice.source == Operand::kInput) operands->AddSource(op.input + slice.source_offset);
+  if (slice.source == Operand::kOutput) operands->AddSource(op.output + slice.source_offset);
+  if (slice.target == Operand::kOutput) operands->AddTarget(op.output + slice.target_offset);
 }
 
-}  // namespace
+void GpuEngine::CheckLocal(const Operation& op, const Slice& slice) {
+  if (op.payload == nullptr || slice.target != Operand::kOutput) return;
+  op.payload->Check(slice.target_offset, made_output_.data(), slice.bytes);
+}
 
 bool GpuEngine::AdvanceSimple(const Operation& op, StrandRun& run, const Slice& slice) {
   const Schedule& schedule = op.plan->schedule;
-  Operands operands = LocalOperands(op, slice);
+  Operands operands;
   if (slice.receives) {
     for (Lane& lane : run.receive) {
       Connection* c = lane.connection;
@@ -194,6 +195,7 @@ bool GpuEngine::AdvanceSimple(const Operation& op, StrandRun& run, const Slice& 
       operands.AddSource(c->slots[static_cast<size_t>(lane.step % kSteps)].address);
     }
   }
+  AddLocal(op, slice, &operands);
   if (slice.sends) {
     for (Lane& lane : run.send) {
       Connection* c = lane.connection;
@@ -212,13 +214,14 @@ bool GpuEngine::AdvanceSimple(const Operation& op, StrandRun& run, const Slice& 
   }
   Combine({operands.sources.data(), operands.source_count}, {operands.targets.data(), operands.target_count},
           slice.bytes);
+  CheckLocal(op, slice);
   return true;
 }
 
 bool GpuEngine::AdvanceLines(const Operation& op, StrandRun& run, const Slice& slice) {
   const Schedule& schedule = op.plan->schedule;
   const Proto proto = schedule.shape.proto;
-  Operands operands = LocalOperands(op, slice);
+  Operands operands;
   if (slice.receives) {
     const size_t lines = LinesFor(proto, slice.bytes);
     bool complete = true;
@@ -233,9 +236,11 @@ bool GpuEngine::AdvanceLines(const Operation& op, StrandRun& run, const Slice& s
     }
     if (!complete) return false;
   }
+  AddLocal(op, slice, &operands);
   if (!slice.sends) {
     Combine({operands.sources.data(), operands.source_count},
             {operands.targets.data(), operands.target_count}, slice.bytes);
+    CheckLocal(op, slice);
     return true;
   }
   const std::byte* result = operands.sources[0];
@@ -246,6 +251,7 @@ bool GpuEngine::AdvanceLines(const Operation& op, StrandRun& run, const Slice& s
   if (operands.target_count != 0) {
     Combine({operands.sources.data(), operands.source_count},
             {operands.targets.data(), operands.target_count}, slice.bytes);
+    CheckLocal(op, slice);
     result = operands.targets[0];
   }
   for (Lane& lane : run.send) {

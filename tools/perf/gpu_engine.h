@@ -12,6 +12,7 @@
 // Threads: one, which every change of what it waits for tells by the doorbell, but for LL and LL128 data.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -56,6 +57,15 @@ class GpuEngine {
     size_t lines = 0;                  // LL, LL128: lines of the current message already unpacked
     std::vector<std::byte> staging{};  // LL, LL128: their data
   };
+  // Of a slice.
+  struct Operands {
+    std::array<const std::byte*, 8> sources;
+    std::array<std::byte*, 8> targets;
+    size_t source_count = 0;
+    size_t target_count = 0;
+    void AddSource(const std::byte* p) { sources[source_count++] = p; }
+    void AddTarget(std::byte* p) { targets[target_count++] = p; }
+  };
   struct StrandRun {
     const Strand* strand;
     std::vector<Lane> receive{};
@@ -76,6 +86,9 @@ class GpuEngine {
   bool Advance(const Operation& op, StrandRun& run);
   bool AdvanceSimple(const Operation& op, StrandRun& run, const Slice& slice);
   bool AdvanceLines(const Operation& op, StrandRun& run, const Slice& slice);
+  // What the slice reads and writes of the user's buffers.
+  void AddLocal(const Operation& op, const Slice& slice, Operands* operands);
+  void CheckLocal(const Operation& op, const Slice& slice);
   void Post(const Operation& op, StrandRun& run, const Slice& slice);
   // The user may write to the buffers once the operation is over.
   bool RegisteredSendsDone(const Operation& op) const;
@@ -85,6 +98,7 @@ class GpuEngine {
   bool begun_ = false;
   std::vector<size_t> waiting_;  // strands
   std::vector<StrandRun> running_;
+  std::vector<std::byte> made_input_, made_output_;  // of a slice whose payload is synthetic
   uint64_t finished_ = 0;
   std::vector<double> durations_;
   int64_t last_begin_ns_ = 0;

@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <tuple>
+#include <utility>
 
+#include "tools/perf/fabric_control.h"
 #include "tools/statistics/reader.h"
 
 namespace sluice::perf {
@@ -13,6 +16,26 @@ namespace {
 
 double Percent(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// What left the ports of the software fabric, headers included.
+void AppendFabric(bool json, std::string* text) {
+  const std::optional<FabricBytes> fabric = AskFabricBytes();
+  if (!fabric.has_value()) return;
+  nlohmann::ordered_json line;
+  for (const auto& [what, bytes] :
+       {std::pair{"sl", &fabric->by_sl}, std::pair{"traffic_class", &fabric->by_traffic_class}}) {
+    for (const auto& [index, count] : *bytes) {
+      line["fabric_wire_bytes"][what][std::to_string(index)] = count;
+      if (json) continue;
+      char row[128];
+      snprintf(row, sizeof row, "# fabric: %llu wire bytes with %s %d\n",
+               static_cast<unsigned long long>(count), *what == 's' ? "service level" : "traffic class",
+               index);
+      *text += row;
+    }
+  }
+  if (json) *text += line.dump() + "\n";
 }
 
 }  // namespace
@@ -121,6 +144,7 @@ std::string DescribeLanes(const std::vector<std::string>& ranks, bool json) {
       text += line;
     }
   }
+  AppendFabric(json, &text);
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "tools/perf/options.h"
 #include "tools/perf/rank.h"
+#include "verbs/soft/model/topology.h"
 
 namespace sluice::perf {
 
@@ -17,6 +18,9 @@ struct FabricSetup {
 
 // Prepares the environment for the fabric that `options` ask for.
 Result<FabricSetup> PrepareFabric(const Options& options, const std::string& instance);
+
+// Checks --topology, --fault and --background together and hands the last two to the fabric by the environment.
+Result<soft::Topology> TakeTopology(const Options& options);
 
 // The host of each rank, by number: rank r on host r / per_host, or, with 0, one rank per host and neighbours
 // sharing one where there are more ranks than hosts.

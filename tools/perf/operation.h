@@ -10,6 +10,7 @@
 
 #include "tools/perf/connection.h"
 #include "tools/perf/schedule.h"
+#include "tools/perf/synthetic.h"
 
 namespace sluice::perf {
 
@@ -38,6 +39,7 @@ struct Operation {
   std::shared_ptr<const Plan> plan;
   std::byte* input = nullptr;
   std::byte* output = nullptr;
+  SyntheticPayload* payload = nullptr;  // in the place of input and output
   int64_t launched_ns = 0;
   std::shared_ptr<const TaskEvents> events{};  // null without a profiler
 };

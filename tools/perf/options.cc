@@ -40,6 +40,17 @@ Status InRange(const char* option, double value, double low, double high) {
                          " to " + text(high));
 }
 
+// What was typed, if it lies in the range. Nothing typed: `out` stays.
+Status Take(const char* option, const std::optional<int64_t>& given, int low, int high, int* out) {
+  if (!given.has_value()) return Status::Ok();
+  if (*given < low || *given > high) {
+    return InvalidArgument(std::string(option) + " " + std::to_string(*given) + ": out of range; use " +
+                           std::to_string(low) + " to " + std::to_string(high));
+  }
+  *out = static_cast<int>(*given);
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<size_t> ParseBytes(const std::string& text) {
@@ -82,22 +93,23 @@ void AddOptions(CLI::App* app, Options* o) {
       ->capture_default_str();
   app->add_option("-i,--stepbytes", o->step_text,
                   "add this many bytes from row to row instead of multiplying");
-  app->add_option("-n,--iters", o->iterations, "timed iterations per row; default 20, in virtual time 2");
-  app->add_option("-w,--warmup_iters", o->warmup,
+  GivenNumbers& given = o->given;
+  app->add_option("-n,--iters", given.iterations, "timed iterations per row; default 20, in virtual time 2");
+  app->add_option("-w,--warmup_iters", given.warmup,
                   "iterations before, not timed; default 5, in virtual time 1");
-  app->add_option("-c,--check", o->checks, "iterations whose result is checked element by element")
-      ->capture_default_str();
-  app->add_option("--channels", o->channels, "channels, that is connections per pair of neighbours")
-      ->capture_default_str();
-  app->add_option("--ranks", o->ranks,
+  app->add_option("-c,--check", given.checks,
+                  "iterations whose result is checked element by element; default 1");
+  app->add_option("--channels", given.channels,
+                  "channels, that is connections per pair of neighbours; default 1");
+  app->add_option("--ranks", given.ranks,
                   "ranks to start on this host; default 2, or WORLD_SIZE when RANK is set");
-  app->add_option("--multi-comm", o->communicators, "communicators that run the operation at the same time")
-      ->capture_default_str();
-  app->add_option("--root", o->root, "root of broadcast and reduce")->capture_default_str();
+  app->add_option("--multi-comm", given.communicators,
+                  "communicators that run the operation at the same time; default 1");
+  app->add_option("--root", given.root, "root of broadcast and reduce; default 0");
   app->add_option("--plugin", o->plugin,
                   "NET plugin: a path or a name as in NCCL_NET_PLUGIN; default: the one installed "
                   "with this program");
-  app->add_option("--api", o->api,
+  app->add_option("--api", given.api,
                   "version of the NET interface, 7 to 12; default: the highest that the plugin has");
   app->add_option(
          "--profiler", o->profiler_text,
@@ -116,32 +128,49 @@ void AddOptions(CLI::App* app, Options* o) {
       ->capture_default_str();
   app->add_option("--topology", o->topology,
                   "topology of the software fabric: a TOML file, or one line such as hosts=4,nics=2");
+  const auto lines = [app](const char* option, std::vector<std::string>* out, const char* text) {
+    app->add_option(option, *out, text)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false);
+  };
+  lines("--fault", &o->faults,
+        "software fabric: a fault, such as loss:probability=1e-4 or "
+        "link-down:link=leaf0-spine1,at=2ms,for=5ms; may "
+        "be repeated");
+  lines(
+      "--background", &o->background,
+      "software fabric: traffic of others, such as storage:hosts=host0..host5,targets=host7,load=0.3; may be "
+      "repeated");
   app->add_option(
-      "--ranks-per-host", o->ranks_per_host,
+      "--ranks-per-host", given.ranks_per_host,
       "ranks on each host of the topology; default: one, more where there are more ranks than hosts");
   app->add_option(
          "--host", o->host_preset,
          "virtual time: how fast and how regular processors are, ideal (calls cost nothing) or typical")
       ->capture_default_str();
   app->add_option("--seed", o->seed_text, "virtual time: of everything that is drawn at random; default 1");
+  app->add_option(
+         "--payload", o->payload_name,
+         "virtual time: stored (the user's buffers are memory), synthetic (made when read, checked when "
+         "written) or auto (synthetic above 64 ranks)")
+      ->capture_default_str();
   app->add_flag("--json", o->json, "one JSON object per row instead of the table");
   app->add_flag("--register", o->registered,
                 "register the user's buffers: the network reads and writes them directly");
-  app->add_option("--max-recvs", o->max_recvs,
+  app->add_option("--max-recvs", given.max_recvs,
                   "receives to group in one irecv (point-to-point operations); default: what "
                   "the plugin reports");
-  app->add_option("--device", o->device,
+  app->add_option("--device", given.device,
                   "use only this device of the plugin; default: all, channel by channel");
-  app->add_option("--merge", o->merge, "merge the first N devices into one virtual device (makeVDevice)");
-  app->add_option("--traffic-class", o->traffic_class,
-                  "traffic class of the communicator, as in ncclConfig_t; -1: none")
-      ->capture_default_str();
+  app->add_option("--merge", given.merge, "merge the first N devices into one virtual device (makeVDevice)");
+  app->add_option("--traffic-class", given.traffic_class,
+                  "traffic class of the communicator, as in ncclConfig_t; default -1: none");
   CLI::Option* workload = app->add_option(
       "--workload", o->workload,
       "virtual time: run the jobs that this JSON file describes and print what each call took as JSON");
   for (const char* other :
        {"--op", "--algo", "--proto", "-b", "-e", "-f", "-i", "-n", "-w", "-c", "--channels", "--ranks",
-        "--multi-comm", "--root", "--ranks-per-host", "--json", "--register", "--traffic-class"})
+        "--multi-comm", "--root", "--ranks-per-host", "--json", "--register", "--traffic-class", "--payload"})
     workload->excludes(other);
   app->add_option("--timeout", o->timeout_s, "seconds after which the whole run fails")
       ->capture_default_str();
@@ -183,8 +212,10 @@ Status Validate(Options* o) {
                                            {"virtual", FabricKind::kVirtual}},
                                           &o->fabric));
   const bool is_virtual = o->fabric == FabricKind::kVirtual;
-  if (o->iterations == -1) o->iterations = is_virtual ? 2 : 20;
-  if (o->warmup == -1) o->warmup = is_virtual ? 1 : 5;
+  if (is_virtual) {
+    o->iterations = 2;
+    o->warmup = 1;
+  }
   auto size = [](const char* option, const std::string& text, size_t* out) -> Status {
     const Result<size_t> bytes = ParseBytes(text);
     if (!bytes.ok()) return InvalidArgument(std::string(option) + " " + bytes.status().message());
@@ -202,16 +233,25 @@ Status Validate(Options* o) {
   if (o->max_bytes < o->min_bytes)
     return InvalidArgument("-e " + o->max_text + ": smaller than -b " + o->min_text);
   if (!(o->factor > 1) || !std::isfinite(o->factor)) {
-    return InvalidArgument(
-        "-f: the factor must be greater than 1, so that the size grows; use for example 2");
+    return InvalidArgument("-f " + std::to_string(o->factor) +
+                           ": the factor must be greater than 1, so that the size grows; use for "
+                           "example 2");
   }
-  SLUICE_RETURN_IF_ERROR(InRange("-n", o->iterations, 1, 1000000));
-  SLUICE_RETURN_IF_ERROR(InRange("-w", o->warmup, 0, 1000000));
-  SLUICE_RETURN_IF_ERROR(InRange("-c", o->checks, 0, 1000));
-  SLUICE_RETURN_IF_ERROR(InRange("--channels", o->channels, 1, 64));
-  if (o->ranks != 0) SLUICE_RETURN_IF_ERROR(InRange("--ranks", o->ranks, 1, 4096));
-  SLUICE_RETURN_IF_ERROR(InRange("--multi-comm", o->communicators, 1, 64));
-  if (o->api != 0) SLUICE_RETURN_IF_ERROR(InRange("--api", o->api, 7, 12));
+  const GivenNumbers& given = o->given;
+  const int max_ranks = is_virtual ? 256 : 4096;
+  SLUICE_RETURN_IF_ERROR(Take("-n", given.iterations, 1, 1000000, &o->iterations));
+  SLUICE_RETURN_IF_ERROR(Take("-w", given.warmup, 0, 1000000, &o->warmup));
+  SLUICE_RETURN_IF_ERROR(Take("-c", given.checks, 0, 1000, &o->checks));
+  SLUICE_RETURN_IF_ERROR(Take("--channels", given.channels, 1, 64, &o->channels));
+  SLUICE_RETURN_IF_ERROR(Take("--ranks", given.ranks, 1, max_ranks, &o->ranks));
+  SLUICE_RETURN_IF_ERROR(Take("--multi-comm", given.communicators, 1, 64, &o->communicators));
+  SLUICE_RETURN_IF_ERROR(Take("--root", given.root, 0, max_ranks - 1, &o->root));
+  SLUICE_RETURN_IF_ERROR(Take("--api", given.api, 7, 12, &o->api));
+  SLUICE_RETURN_IF_ERROR(Take("--max-recvs", given.max_recvs, 1, 64, &o->max_recvs));
+  SLUICE_RETURN_IF_ERROR(Take("--device", given.device, 0, 1023, &o->device));
+  SLUICE_RETURN_IF_ERROR(Take("--merge", given.merge, 2, 8, &o->merge));
+  SLUICE_RETURN_IF_ERROR(Take("--traffic-class", given.traffic_class, -1, 255, &o->traffic_class));
+  SLUICE_RETURN_IF_ERROR(Take("--ranks-per-host", given.ranks_per_host, 1, 256, &o->ranks_per_host));
   for (const auto& [option, text, version] : {std::tuple{"--profiler", &o->profiler_text, &o->profiler},
                                               std::tuple{"--tuner", &o->tuner_text, &o->tuner}}) {
     if (*text == "auto") continue;
@@ -221,18 +261,11 @@ Status Validate(Options* o) {
       return InvalidArgument(std::string(option) + " " + *text + ": not a version; use 0 to 6 or auto");
     SLUICE_RETURN_IF_ERROR(InRange(option, *version, 0, 6));
   }
-  SLUICE_RETURN_IF_ERROR(InRange("--max-recvs", o->max_recvs, 0, 64));
-  SLUICE_RETURN_IF_ERROR(InRange("--device", o->device, -1, 1023));
-  if (o->merge != 0) SLUICE_RETURN_IF_ERROR(InRange("--merge", o->merge, 2, 8));
-  SLUICE_RETURN_IF_ERROR(InRange("--traffic-class", o->traffic_class, -1, 255));
   SLUICE_RETURN_IF_ERROR(InRange("--timeout", o->timeout_s, 1, 1000000));
   if (o->merge != 0 && o->device >= 0) return InvalidArgument("--merge and --device exclude each other");
-  if (o->ranks_per_host != 0) {
-    SLUICE_RETURN_IF_ERROR(InRange("--ranks-per-host", o->ranks_per_host, 1, 256));
-    if (o->topology.empty()) {
-      return InvalidArgument("--ranks-per-host " + std::to_string(o->ranks_per_host) +
-                             ": hosts are those of a topology; give one with --topology");
-    }
+  if (o->ranks_per_host != 0 && o->topology.empty()) {
+    return InvalidArgument("--ranks-per-host " + std::to_string(o->ranks_per_host) +
+                           ": hosts are those of a topology; give one with --topology");
   }
   if (FindHostPreset(o->host_preset.c_str()) == nullptr) {
     return InvalidArgument("--host " + o->host_preset + ": unknown; use ideal or typical");
@@ -260,9 +293,26 @@ Status Validate(Options* o) {
         "--op mixed runs in one communicator with NCCL's own buffers; leave --multi-comm and "
         "--register out");
   }
-  if (is_virtual && o->ranks > 256) return InRange("--ranks", o->ranks, 1, 256);
+  std::optional<bool> synthetic;
+  SLUICE_RETURN_IF_ERROR(Pick<std::optional<bool>>(
+      "--payload", o->payload_name, {{"auto", std::nullopt}, {"stored", false}, {"synthetic", true}},
+      &synthetic));
+  if (synthetic.has_value() && !is_virtual) {
+    return InvalidArgument("--payload " + o->payload_name +
+                           " is for virtual time; use it with --fabric virtual");
+  }
+  if (synthetic.value_or(false) && o->registered) {
+    return InvalidArgument(
+        "--payload synthetic: the network reads registered buffers itself; leave --register out");
+  }
+  constexpr int kStoredRanks = 64;
+  o->synthetic = synthetic.value_or(is_virtual && o->ranks > kStoredRanks && !o->registered);
   if (!o->topology.empty() && o->fabric == FabricKind::kVerbs) {
     return InvalidArgument("--topology describes the software fabric; use it with --fabric soft");
+  }
+  if (o->fabric == FabricKind::kVerbs && !(o->faults.empty() && o->background.empty())) {
+    return InvalidArgument(
+        "--fault and --background happen on the software fabric; use them with --fabric soft or virtual");
   }
   return Status::Ok();
 }

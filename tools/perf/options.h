@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "tools/perf/schedule.h"
@@ -17,7 +18,14 @@ namespace sluice::perf {
 
 enum class FabricKind : uint8_t { kAuto, kSoft, kVerbs, kVirtual };
 
+// Numbers as they were typed; empty: not given, and Validate puts the default in its place.
+struct GivenNumbers {
+  std::optional<int64_t> iterations, warmup, checks, channels, ranks, communicators, root, api,
+      ranks_per_host, max_recvs, device, merge, traffic_class;
+};
+
 struct Options {
+  GivenNumbers given;
   std::string op_name = "all_reduce";
   std::string algo_name = "ring";
   std::string proto_name = "auto";
@@ -26,8 +34,8 @@ struct Options {
   std::string max_text = "64M";
   std::string step_text;  // empty: multiply
   double factor = 2;
-  int iterations = -1;  // -1: 20, or 2 in virtual time, where equal iterations take equal time
-  int warmup = -1;      // -1: 5, or 1
+  int iterations = 20;  // in virtual time 2: equal iterations take equal time
+  int warmup = 5;       // in virtual time 1
   int checks = 1;
   int channels = 1;
   int ranks = 0;  // 0: WORLD_SIZE, or 2
@@ -38,9 +46,12 @@ struct Options {
   std::string profiler_text = "auto";
   std::string tuner_text = "auto";
   std::string topology;
-  int ranks_per_host = 0;  // 0: one, more where there are more ranks than hosts
+  std::vector<std::string> faults;      // lines as in a topology, each perhaps several separated by ";"
+  std::vector<std::string> background;  // likewise
+  int ranks_per_host = 0;               // 0: one, more where there are more ranks than hosts
   std::string host_preset = "ideal";
   std::string seed_text;  // empty: 1
+  std::string payload_name = "auto";
   bool json = false;
   bool registered = false;
   int max_recvs = 0;  // 0: as many as the plugin reports
@@ -61,6 +72,7 @@ struct Options {
   FabricKind fabric = FabricKind::kAuto;
   uint64_t seed = 1;
   bool has_seed = false;
+  bool synthetic = false;  // virtual time: the user's buffers are not stored, see synthetic.h
   size_t min_bytes = 0;
   size_t max_bytes = 0;
   size_t step_bytes = 0;

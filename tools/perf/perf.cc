@@ -1,5 +1,8 @@
 #include "tools/perf/perf.h"
 
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +13,7 @@
 #include "tools/perf/descriptors.h"
 #include "tools/perf/launcher.h"
 #include "tools/perf/rank.h"
+#include "tools/perf/socket.h"
 #include "tools/perf/virtual_benchmark.h"
 #include "tools/perf/virtual_workload.h"
 
@@ -21,6 +25,20 @@ constexpr int kBadUsage = 2;
 int Complain(const Status& status) {
   fprintf(stderr, "sluice perf: %s\n", status.message().c_str());
   return kBadUsage;
+}
+
+// Whether the file can be a plugin at all, before ranks are started.
+Status CheckPluginFile(const std::string& path) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!file.valid() || fstat(file.get(), &status) != 0) return SystemError("--plugin " + path, errno);
+  constexpr char kRemedy[] = "name a NET plugin, a shared library such as libnccl-net.so";
+  if (S_ISDIR(status.st_mode)) return SystemError("--plugin " + path, EISDIR, kRemedy);
+  char magic[SELFMAG];
+  if (pread(file.get(), magic, sizeof magic, 0) != sizeof magic || memcmp(magic, ELFMAG, SELFMAG) != 0) {
+    return InvalidArgument("--plugin " + path + ": the file is no shared library; " + kRemedy);
+  }
+  return Status::Ok();
 }
 
 int ExecAgain(const std::vector<std::string>& arguments) {
@@ -42,8 +60,8 @@ int Run(Options options, const std::vector<std::string>& arguments) {
       return Complain(
           SystemError("the plugin " + options.plugin, errno, "build it, or name one with --plugin"));
     }
-  } else if (options.plugin.find('/') != std::string::npos && access(options.plugin.c_str(), R_OK) != 0) {
-    return Complain(SystemError("--plugin " + options.plugin, errno));
+  } else if (options.plugin.find('/') != std::string::npos) {
+    if (Status status = CheckPluginFile(options.plugin); !status.ok()) return Complain(status);
   }
   const bool is_virtual = options.fabric == FabricKind::kVirtual;
   const bool join = getenv("RANK") != nullptr;
@@ -70,8 +88,12 @@ int Run(Options options, const std::vector<std::string>& arguments) {
     return Complain(InvalidArgument("--root " + std::to_string(options.root) + ": out of range; use 0 to " +
                                     std::to_string(world - 1)));
   }
-  if (!options.workload.empty()) return RunVirtualWorkload(options, arguments);
-  if (is_virtual) RunVirtualBenchmark(options, arguments);
+  if (is_virtual) {
+    if (const Result<soft::Topology> topology = TakeTopology(options); !topology.ok())
+      return Complain(topology.status());
+    if (!options.workload.empty()) return RunVirtualWorkload(options, arguments);
+    RunVirtualBenchmark(options, arguments);
+  }
   if (LaunchedAsRank()) return RunRank(options, place);
   if (Status status = ReserveDescriptors(options); !status.ok()) {
     Complain(status);

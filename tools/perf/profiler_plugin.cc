@@ -214,7 +214,7 @@ class Versioned final : public ProfilerPlugin {
 
   Library library_;
   const Table* table_;
-  Communicator communicator_;
+  sluice::Communicator communicator_;
 };
 
 template <typename Table, int kVersion>

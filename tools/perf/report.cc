@@ -37,6 +37,7 @@ std::string JsonLine(const Row& row) {
   } else {
     json["wrong"] = nullptr;
   }
+  if (row.dilation > 1) json["dilation"] = row.dilation;
   return json.dump();
 }
 

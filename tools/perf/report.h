@@ -20,6 +20,7 @@ struct Row {
   double p99_us = 0;
   size_t wrong = 0;
   bool checked = true;
+  double dilation = 1;  // software fabric in real time: by how much the times were divided
 };
 
 // Bytes per second over all communicators, in GB/s: of the algorithm, and as if by one bus (see nccl-tests).

@@ -52,6 +52,7 @@ class VirtualBenchmark final : public VirtualProgram {
 
  private:
   struct Buffers {
+    std::unique_ptr<SyntheticPayload> payload;  // in the place of the others
     PageBuffer input;
     PageBuffer separate_output;  // empty: the operation happens in place
     std::byte* output() const { return separate_output.size() != 0 ? separate_output.data() : input.data(); }
@@ -83,6 +84,7 @@ class VirtualBenchmark final : public VirtualProgram {
     for (int m = 0; m < options_.communicators; ++m) {
       for (int r = 0; r < options_.ranks; ++r) {
         Buffers& b = buffers_.emplace_back();
+        if (options_.synthetic) continue;
         b.input = PageBuffer(InputElements(largest) * kElementBytes);
         if (!in_place_) b.separate_output = PageBuffer(OutputElements(largest) * kElementBytes);
         job_.DeclareData(Index(m), r, b.input);
@@ -106,7 +108,7 @@ class VirtualBenchmark final : public VirtualProgram {
       for (int m = 0; m < options_.communicators; ++m) {
         for (int r = 0; r < options_.ranks; ++r) {
           const Buffers& b = BuffersOf(m, r);
-          job_.Launch(Index(m), r, OfRank(shape, r), b.input.data(), b.output());
+          job_.Launch(Index(m), r, OfRank(shape, r), b.input.data(), b.output(), b.payload.get());
         }
       }
     }
@@ -117,7 +119,12 @@ class VirtualBenchmark final : public VirtualProgram {
     for (int m = 0; m < options_.communicators; ++m) {
       ++round_;
       for (int r = 0; r < options_.ranks; ++r) {
-        FillInput(OfRank(shape, r), round_, reinterpret_cast<float*>(BuffersOf(m, r).input.data()));
+        Buffers& b = BuffersOf(m, r);
+        if (options_.synthetic) {
+          b.payload = std::make_unique<SyntheticPayload>(OfRank(shape, r), round_);
+        } else {
+          FillInput(OfRank(shape, r), round_, reinterpret_cast<float*>(b.input.data()));
+        }
       }
     }
   }
@@ -164,7 +171,7 @@ class VirtualBenchmark final : public VirtualProgram {
   Status Check(const Shape& shape, std::vector<Outcome>* outcomes) {
     const uint32_t first_round = round_ + 1;
     FillAll(shape);
-    if (!in_place_) {
+    if (!in_place_ && !options_.synthetic) {
       for (int m = 0; m < options_.communicators; ++m) {
         for (int r = 0; r < options_.ranks; ++r) {
           Poison(OfRank(shape, r), reinterpret_cast<float*>(BuffersOf(m, r).output()));
@@ -173,6 +180,11 @@ class VirtualBenchmark final : public VirtualProgram {
     }
     SLUICE_RETURN_IF_ERROR(RunAll(shape, 1));
     for (int m = 0; m < options_.communicators; ++m) {
+      if (options_.synthetic) {
+        for (int r = 0; r < options_.ranks; ++r)
+          (*outcomes)[static_cast<size_t>(r)].wrong += BuffersOf(m, r).payload->Wrong();
+        continue;
+      }
       std::vector<const float*> outputs;
       for (int r = 0; r < options_.ranks; ++r)
         outputs.push_back(reinterpret_cast<const float*>(BuffersOf(m, r).output()));
@@ -206,13 +218,15 @@ class VirtualBenchmark final : public VirtualProgram {
       json["virtual_time_us"] = time_us;
       json["packet_hops"] = all.packet_hops;
       json["dropped_packets"] = all.dropped_packets;
+      json["corrupted_packets"] = all.corrupted_packets;
       printf("%s\n", json.dump().c_str());
     } else {
       printf("# Virtual fabric       : topology %s, seed %llu, host %s\n", topology.c_str(),
              static_cast<unsigned long long>(options_.seed), options_.host_preset.c_str());
-      printf("# Virtual time         : %.3f us, %llu packet-hops, %llu packets dropped\n", time_us,
-             static_cast<unsigned long long>(all.packet_hops),
-             static_cast<unsigned long long>(all.dropped_packets));
+      printf("# Virtual time         : %.3f us, %llu packet-hops, %llu packets dropped, %llu corrupted\n",
+             time_us, static_cast<unsigned long long>(all.packet_hops),
+             static_cast<unsigned long long>(all.dropped_packets),
+             static_cast<unsigned long long>(all.corrupted_packets));
     }
     fflush(stdout);
     const double wall_s = static_cast<double>(WallClock::Get().NowNs() - started_ns_) * 1e-9;

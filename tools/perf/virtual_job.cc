@@ -40,8 +40,11 @@ Result<size_t> VirtualJob::AddProcess(uint32_t host, const std::string& label) {
   process.copy = std::make_unique<PluginCopy>(std::move(*copy));
   Result<std::unique_ptr<NetPlugin>> loaded = NetPlugin::Load(process.copy->path(), options_.api);
   if (!loaded.ok()) {
-    return SystemError("the plugin " + options_.plugin + ", copied for " + label + ": " +
-                       loaded.status().message());
+    // The copy has a name that means nothing to anybody.
+    std::string cause = loaded.status().message();
+    if (const size_t at = cause.find(process.copy->path()); at != std::string::npos)
+      cause.replace(at, process.copy->path().size(), options_.plugin);
+    return SystemError(cause);
   }
   process.plugin = std::make_unique<VirtualPlugin>(std::move(*loaded), fabric_, process.number,
                                                    *FindHostPreset(options_.host_preset.c_str()));
@@ -180,8 +183,8 @@ Status VirtualJob::Register(size_t communicator, int rank, const PageBuffer& buf
 }
 
 void VirtualJob::Launch(size_t communicator, int rank, const Shape& shape, std::byte* input,
-                        std::byte* output) {
-  machine_.Launch(actor(communicator, rank), shape, input, output);
+                        std::byte* output, SyntheticPayload* payload) {
+  machine_.Launch(actor(communicator, rank), shape, input, output, payload);
 }
 
 Status VirtualJob::Close() {

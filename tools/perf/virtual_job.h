@@ -67,7 +67,9 @@ class VirtualJob {
   void DeclareData(size_t communicator, int rank, const PageBuffer& buffer);
   // Makes a user's buffer known to the connections of a communicator.
   Status Register(size_t communicator, int rank, const PageBuffer& buffer);
-  void Launch(size_t communicator, int rank, const Shape& shape, std::byte* input, std::byte* output);
+  // `payload`: in the place of the buffers; outlives the operation.
+  void Launch(size_t communicator, int rank, const Shape& shape, std::byte* input, std::byte* output,
+              SyntheticPayload* payload = nullptr);
   Status Close();
 
  private:

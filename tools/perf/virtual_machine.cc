@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 
 namespace sluice::perf {
 namespace {
@@ -31,9 +32,11 @@ size_t VirtualMachine::Add(uint32_t process, int rank, CommunicatorCore* core,
   return actors_.size() - 1;
 }
 
-void VirtualMachine::Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output) {
+void VirtualMachine::Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output,
+                            SyntheticPayload* payload) {
   Actor& actor = actors_[index];
   Operation op = actor.core->MakeOperation(shape, input, output);
+  op.payload = payload;
   actor.core->progress().Post(op);
   actor.core->gpu().Launch(std::move(op));
   if (!actor.open) ++open_;
@@ -161,6 +164,8 @@ Status VirtualMachine::CheckStuck() {
     if (const std::string gpu = actor.core->gpu().DescribeOpen(); !gpu.empty())
       stuck_.push_back(rank + "GPU in " + gpu);
   }
+  std::istringstream queues(fabric_->DescribeQueues());
+  for (std::string line; std::getline(queues, line);) stuck_.push_back(line);
   std::string text = "deadlock at " + std::to_string(fabric_->Now() / kPicosPerUs) +
                      " us of virtual time: nothing has moved for " + std::to_string(still / kPicosPerUs) +
                      " us";

@@ -53,7 +53,8 @@ class VirtualMachine {
 
   // Returns the index of the new communicator. `core` must live as long.
   size_t Add(uint32_t process, int rank, CommunicatorCore* core, const HostProcessor& processor);
-  void Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output);
+  void Launch(size_t index, const Shape& shape, std::byte* input, std::byte* output,
+              SyntheticPayload* payload = nullptr);
   // Calls at equal times come in the order in which they were asked for, and before what processors do then.
   void CallAt(Picos at, std::function<void()> call) {
     calls_.emplace(std::max(at, fabric_->Now()), std::move(call));
@@ -62,7 +63,8 @@ class VirtualMachine {
   void set_on_finished(std::function<void(size_t index)> call) { on_finished_ = std::move(call); }
   // Ends Run, whatever is open.
   void Stop() { stopped_ = true; }
-  // Until nothing is open and no call is to come, or Stop. Fails when a plugin does, when the job is aborted, and when nothing can move any more; the job is then
+  // Until nothing is open and no call is to come, or Stop. Fails when a plugin does, when the job is aborted,
+  // and when nothing can move any more; the job is then
   // aborted, with the rank where it began.
   Status Run();
   // What is open, where Run has found that nothing can move: one line each.

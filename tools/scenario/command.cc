@@ -1,10 +1,15 @@
 #include "tools/scenario/command.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tools/scenario/report.h"
@@ -16,7 +21,8 @@ namespace sluice::scenario {
 namespace {
 
 constexpr int kBadUsage = 2;
-constexpr uint32_t kMaxSeeds = 10'000;
+constexpr int64_t kMaxSeeds = 10'000;
+constexpr int64_t kMaxJobs = 1024;
 
 int Complain(const std::string& message) {
   fprintf(stderr, "sluice scenario: %s\n", message.c_str());
@@ -62,6 +68,13 @@ std::string Unusable(const Options& options, Engine engine, bool takes_topology)
     if (!options.plugin.empty()) return "--plugin " + options.plugin + ": no effect here: " + uses;
     if (!options.host.empty()) return "--host " + options.host + ": no effect here: " + uses;
   }
+  const std::pair<const char*, const std::vector<std::string>*> events[] = {
+      {"--fault ", &options.faults}, {"--background ", &options.background}};
+  for (const auto& [option, lines] : events) {
+    if (takes_topology || lines->empty()) continue;
+    return option + lines->front() + ": no effect here: " + options.name +
+           " is defined for its own network; leave it out";
+  }
   if (!takes_topology && !options.topology.empty()) {
     return "--topology " + options.topology + ": no effect here: " + options.name +
            " is defined for its own network; leave it out";
@@ -83,10 +96,50 @@ bool ChooseEngine(const Options& options, const Scenario& scenario, Engine* engi
   return options.engine == EngineName(*engine) && scenario.run(*engine) != nullptr;
 }
 
+// Puts what was typed in the place of the defaults, if it is in range.
+Status TakeNumbers(Options* options) {
+  const auto take = [](const char* option, const std::optional<int64_t>& given, int64_t high, uint32_t* out) {
+    if (!given.has_value()) return Status();
+    if (*given < 1 || *given > high) {
+      return InvalidArgument(std::string(option) + " " + std::to_string(*given) +
+                             ": out of range; use 1 to " + std::to_string(high));
+    }
+    *out = static_cast<uint32_t>(*given);
+    return Status();
+  };
+  SLUICE_RETURN_IF_ERROR(take("--seeds", options->given_seeds, kMaxSeeds, &options->seeds));
+  SLUICE_RETURN_IF_ERROR(take("--jobs", options->given_jobs, kMaxJobs, &options->jobs));
+  const std::string& text = options->given_seed;
+  if (text.empty()) return {};
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), options->seed);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
+    return InvalidArgument("--seed " + text + ": not a number; use 0 to 18446744073709551615");
+  }
+  return {};
+}
+
+std::string Joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : ";") + line;
+  return text;
+}
+
+// Whether the plot will be there to write: told before hours of work. Leaves nothing behind.
+Status CheckPlot(const std::string& path) {
+  const bool exists = access(path.c_str(), F_OK) == 0;
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return SystemError("--plot " + path, errno, "name a file in a directory that you can write");
+  close(fd);
+  if (!exists) unlink(path.c_str());
+  return {};
+}
+
 int RunScenario(const Scenario& scenario, const Options& options, Engine engine, Size size) {
   RunConfig config;
   config.size = size;
   config.topology = options.topology;
+  config.faults = Joined(options.faults);
+  config.background = Joined(options.background);
   config.engine = engine;
   config.plugin = options.plugin;
   config.host = options.host.empty() ? scenario.host : options.host;
@@ -131,15 +184,25 @@ void AddOptions(CLI::App* app, Options* o) {
       ->required();
   app->add_option("--size", o->size_name, "ci, default (at most 20 million packet-hops a run) or full")
       ->capture_default_str();
-  app->add_option("--seeds", o->seeds, "runs with different random draws, in parallel processes; default 1");
-  app->add_option("--seed", o->seed, "the first seed")->capture_default_str();
-  app->add_option("--jobs", o->jobs, "processes at a time; default: one per processor");
+  app->add_option("--seeds", o->given_seeds,
+                  "runs with different random draws, in parallel processes; default 1");
+  app->add_option("--seed", o->given_seed, "the first seed; default 1");
+  app->add_option("--jobs", o->given_jobs, "processes at a time; default: one per processor");
   app->add_flag("--json", o->json, "one JSON object instead of the table");
   app->add_option("--plot", o->plot, "write the distribution of the scenario's samples to this SVG file");
   app->add_option(
       "--topology", o->topology,
       "network to run on: a TOML file, or one line such as leaf-spine:hosts=128,rate=400G; default: the "
       "scenario's own");
+  const auto lines = [app](const char* option, std::vector<std::string>* out, const char* text) {
+    app->add_option(option, *out, text)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false);
+  };
+  lines("--fault", &o->faults,
+        "a fault of the network, such as link-down:link=leaf0-spine1,at=2ms,for=5ms; may be repeated");
+  lines("--background", &o->background,
+        "traffic beside the scenario's, such as storage:hosts=host0..host5,targets=host7; may be repeated");
   app->add_option("--engine", o->engine,
                   "flows (of the network model) or plugin (the real one in virtual time); list tells which "
                   "are there and which is the default");
@@ -150,15 +213,12 @@ void AddOptions(CLI::App* app, Options* o) {
   app->add_option("--plugin", o->plugin, "engine plugin: the NET plugin to run");
 }
 
-int Run(const Options& options) {
+int Run(Options options) {
   Size size;
   if (!ParseSize(options.size_name, &size)) {
     return Complain("--size " + options.size_name + ": unknown; use one of ci, default, full");
   }
-  if (options.seeds > kMaxSeeds) {
-    return Complain("--seeds " + std::to_string(options.seeds) + ": out of range; use 1 to " +
-                    std::to_string(kMaxSeeds));
-  }
+  if (Status status = TakeNumbers(&options); !status.ok()) return Complain(status.message());
   if (options.name == "list") {
     PrintList();
     return OutputWritten() ? 0 : 1;
@@ -188,8 +248,13 @@ int Run(const Options& options) {
     return Complain("--host " + options.host + ": unknown; use ideal or typical");
   }
   if (!options.topology.empty()) {
-    const Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
+    Result<soft::Topology> topology = soft::Topology::Parse(options.topology);
     if (!topology.ok()) return Complain(topology.status().message());
+    const Status added = topology->Add(Joined(options.faults), Joined(options.background));
+    if (!added.ok()) return Complain(added.message());
+  }
+  if (!options.plot.empty()) {
+    if (Status status = CheckPlot(options.plot); !status.ok()) return Complain(status.message());
   }
   return RunScenario(*scenario, options, engine, size);
 }

@@ -1,10 +1,14 @@
 #include "tools/scenario/flow_network.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "verbs/soft/flows/random.h"
 
 namespace sluice::scenario {
 
 using soft::FlowId;
+using soft::Picos;
 using soft::Simulation;
 using soft::Topology;
 
@@ -21,12 +25,17 @@ std::vector<Arm> StandardArms(const RunConfig& config) {
 }
 
 Result<Topology> TopologyOf(const RunConfig& config, const std::string& default_text, const Arm& arm) {
-  if (!config.topology.empty()) return Topology::Parse(config.topology);
   Result<Topology> topology =
-      Topology::FromText(default_text + (arm.infiniband ? ",link=infiniband,delay=100ns" : ",delay=1us"));
+      !config.topology.empty()
+          ? Topology::Parse(config.topology)
+          : Topology::FromText(default_text +
+                               (arm.infiniband ? ",link=infiniband,delay=100ns" : ",delay=1us"));
   if (!topology.ok()) return topology.status();
-  topology->switch_settings =
-      arm.infiniband ? soft::SwitchSettings::InfiniBand() : soft::SwitchSettings::Shared64();
+  if (config.topology.empty()) {
+    topology->switch_settings =
+        arm.infiniband ? soft::SwitchSettings::InfiniBand() : soft::SwitchSettings::Shared64();
+  }
+  SLUICE_RETURN_IF_ERROR(topology->Add(config.faults, config.background));
   return topology;
 }
 
@@ -66,6 +75,22 @@ Result<std::unique_ptr<Simulation>> MakeSimulation(const Topology& topology, uin
   return Simulation::Create(std::move(copy), FlowSettings(topology, seed));
 }
 
+std::vector<uint32_t> IncastDegrees(Size size) {
+  std::vector<uint32_t> degrees = {8, 32};
+  if (size != Size::kCi) degrees.push_back(128);
+  if (size == Size::kFull) degrees.push_back(255);
+  return degrees;
+}
+
+std::vector<uint32_t> DrawSenders(uint32_t count, uint32_t endpoints, uint64_t seed) {
+  soft::Random random(seed, soft::kRandomMatrix, count);
+  std::vector<uint32_t> others;
+  for (uint32_t i = 1; i < endpoints; ++i) others.push_back(i);
+  for (uint32_t i = 0; i < count; ++i) std::swap(others[i], others[i + random.Below(others.size() - i)]);
+  others.resize(count);
+  return others;
+}
+
 Result<double> AloneUs(const Topology& topology, uint32_t source, uint32_t destination, uint64_t bytes) {
   soft::Topology quiet = topology;
   quiet.faults.clear();
@@ -81,13 +106,45 @@ Result<double> AloneUs(const Topology& topology, uint32_t source, uint32_t desti
 }
 
 Status NeedFinished(const Simulation& simulation) {
-  for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
+  for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow) {
     if (simulation.FinishTime(flow) != soft::kNever) continue;
     return RemoteError("flow " + std::to_string(flow) + " of " + std::to_string(simulation.flows()) +
                        (simulation.Failed(flow) ? " used up its retries" : " did not finish") +
-                       ": the network loses too much of it; look at the [[fault]] sections of --topology");
+                       ": the network loses too much of it; look at the faults of --topology and --fault");
   }
   return Status::Ok();
+}
+
+Status NeedAlive(const Simulation& simulation) {
+  for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow) {
+    if (!simulation.Failed(flow)) continue;
+    return RemoteError(
+        "flow " + std::to_string(flow) + " of " + std::to_string(simulation.flows()) +
+        " used up its retries: the network loses too much of it; look at the faults of --topology "
+        "and --fault");
+  }
+  return Status::Ok();
+}
+
+Result<double> NearestUs(const Topology& topology, const std::vector<uint32_t>& sources,
+                         uint32_t destination) {
+  soft::Topology quiet = topology;
+  quiet.faults.clear();
+  quiet.background.clear();
+  Result<std::unique_ptr<Simulation>> made = MakeSimulation(quiet, 1);
+  if (!made.ok()) return made.status();
+  Simulation& simulation = **made;
+  double least_us = 0;
+  for (const uint32_t source : sources) {
+    const FlowId flow = simulation.AddFlow({.source = source, .destination = destination});
+    const Picos begin = simulation.Now();
+    simulation.Post(flow, 1);
+    simulation.Run();
+    if (simulation.FinishTime(flow) == soft::kNever) return InternalError("a flow alone did not finish");
+    const double us = Us(simulation.FinishTime(flow) - begin);
+    if (least_us == 0 || us < least_us) least_us = us;
+  }
+  return least_us;
 }
 
 uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc) {

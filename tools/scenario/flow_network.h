@@ -35,10 +35,19 @@ Status NeedEndpoints(const soft::Topology& topology, uint32_t needed);
 soft::SimulationSettings FlowSettings(const soft::Topology& topology, uint64_t seed);
 Result<std::unique_ptr<soft::Simulation>> MakeSimulation(const soft::Topology& topology, uint64_t seed);
 
+// Of the incasts: how many send, and a draw of who does, of all but endpoint 0.
+std::vector<uint32_t> IncastDegrees(Size size);
+std::vector<uint32_t> DrawSenders(uint32_t count, uint32_t endpoints, uint64_t seed);
+
 // Time until `bytes` from one endpoint to another are acknowledged when nothing else is sent.
 Result<double> AloneUs(const soft::Topology& topology, uint32_t source, uint32_t destination, uint64_t bytes);
 // An error that names the first flow which never ended: its completion is no figure.
 Status NeedFinished(const soft::Simulation& simulation);
+// The same of flows that send without end: an error names the first that gave up.
+Status NeedAlive(const soft::Simulation& simulation);
+// Of these senders the one that is nearest: time until its single byte is acknowledged when nothing else is sent.
+Result<double> NearestUs(const soft::Topology& topology, const std::vector<uint32_t>& sources,
+                         uint32_t destination);
 // On the wire, with all headers.
 uint64_t WireBytes(uint64_t bytes, const soft::RcSettings& rc);
 uint64_t RateOf(const soft::Topology& topology);  // of the first port, bits per second

@@ -10,7 +10,8 @@ std::string Outcome::ToJson() const {
   nlohmann::json out;
   out["seed"] = seed;
   out["packet_hops"] = packet_hops;
-  out["wall_s"] = wall_s;
+  out["processor_s"] = processor_s;
+  out["peak_bytes"] = peak_bytes;
   out["samples"] = samples;
   for (const Metric& metric : metrics) {
     out["metrics"].push_back(
@@ -25,7 +26,8 @@ Result<Outcome> Outcome::FromJson(const std::string& text) {
   Outcome outcome;
   outcome.seed = in["seed"];
   outcome.packet_hops = in["packet_hops"];
-  outcome.wall_s = in["wall_s"];
+  outcome.processor_s = in.value("processor_s", 0.0);
+  outcome.peak_bytes = in.value("peak_bytes", uint64_t{0});
   outcome.samples = in["samples"].get<std::map<std::string, std::vector<double>>>();
   for (const nlohmann::json& metric : in.value("metrics", nlohmann::json::array())) {
     outcome.Add(metric["arm"], metric["name"], metric["unit"], metric["value"]);

@@ -23,7 +23,8 @@ struct Outcome {
   std::vector<Metric> metrics;
   std::map<std::string, std::vector<double>> samples;  // by arm; see Scenario::sample_name
   uint64_t packet_hops = 0;
-  double wall_s = 0;
+  double processor_s = 0;
+  uint64_t peak_bytes = 0;  // of the memory of its process
 
   void Add(std::string arm, std::string name, std::string unit, double value) {
     metrics.push_back({std::move(arm), std::move(name), std::move(unit), value});

@@ -5,7 +5,6 @@
 #include "tools/scenario/like_for_like.h"
 #include "tools/scenario/plugin_run.h"
 #include "tools/scenario/runs.h"
-#include "verbs/soft/flows/random.h"
 
 namespace sluice::scenario {
 namespace {
@@ -110,25 +109,20 @@ Result<Outcome> PluginUncontended(const RunConfig& config) {
 Result<Outcome> PluginIncast(const RunConfig& config) {
   Outcome outcome;
   constexpr uint64_t kBytes = 1 << 20;
-  std::vector<uint32_t> degrees = {8, 32};
-  if (config.size != Size::kCi) degrees.push_back(128);
-  if (config.size == Size::kFull) degrees.push_back(255);
+  const std::vector<uint32_t> degrees = IncastDegrees(config.size);
   for (const PluginArm& arm : PluginArms(config)) {
     Result<PluginNetwork> network =
         PluginNetworkOf(config, "leaf-spine:hosts=256,rate=400G", arm, degrees.front() + 1);
     if (!network.ok()) return network.status();
     const auto hosts = static_cast<uint32_t>(network->topology.hosts.size());
-    Result<double> alone = AloneUs(network->topology, EndpointCount(network->topology) - 1, 0, 1);
-    if (!alone.ok()) return alone.status();
     for (const uint32_t degree : degrees) {
       if (degree >= std::min(hosts, 256U)) continue;
-      soft::Random random(config.seed, soft::kRandomMatrix, degree);
-      std::vector<uint32_t> others;
-      for (uint32_t i = 1; i < hosts; ++i) others.push_back(i);
-      for (uint32_t i = 0; i < degree; ++i) std::swap(others[i], others[i + random.Below(others.size() - i)]);
-      others.resize(degree);
+      const std::vector<uint32_t> senders = DrawSenders(degree, hosts, config.seed);
+      // Ideal: the receiver's link is busy from the moment at which the nearest sender reaches it.
+      Result<double> nearest = NearestUs(network->topology, senders, 0);
+      if (!nearest.ok()) return nearest.status();
       Workload workload;
-      workload.jobs = {IncastJob("incast", 0, others, kBytes)};
+      workload.jobs = {IncastJob("incast", 0, senders, kBytes)};
       workload.tracked = {0};
       Result<Results> results = RunOverPlugin(config, *network, arm, workload);
       if (!results.ok()) return results.status();
@@ -137,7 +131,7 @@ Result<Outcome> PluginIncast(const RunConfig& config) {
       const double last = Quantile(completions, 1);
       const std::string which = ", " + std::to_string(degree) + ":1";
       outcome.Add(arm.name, "last completion" + which, "us", last);
-      outcome.Add(arm.name, "last / ideal" + which, "", last / (WireUs(*network, degree, kBytes) + *alone));
+      outcome.Add(arm.name, "last / ideal" + which, "", last / (WireUs(*network, degree, kBytes) + *nearest));
       outcome.Add(arm.name, "last / first" + which, "", last / Quantile(completions, 0));
       outcome.Add(arm.name, "peak queued for the receiver" + which, "KB",
                   static_cast<double>(results->tracked_peak_bytes[0]) * 1e-3);

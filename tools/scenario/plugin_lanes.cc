@@ -1,6 +1,9 @@
 // priority, storage over the real plugin.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "tools/scenario/flow_network.h"
 #include "tools/scenario/plugin_run.h"
@@ -15,28 +18,77 @@ using workload::JobResult;
 using workload::Results;
 using workload::Workload;
 
+enum class Lanes {
+  kOne,          // whatever a packet says
+  kFloor,        // one that leaves the others 2 %
+  kUrgentFirst,  // one before all others at every queue of NICs and switches; a packet that has begun is finished
+};
+
 // How traffic that must not wait is told from the rest, and what else runs.
 struct LaneCase {
   const char* name;
   bool loaded;  // with what disturbs it
-  bool marked;  // its communicators have a traffic class of their own, which goes first at every queue
+  bool marked;  // its communicators have the urgent lane's traffic class
+  Lanes lanes;
+  std::map<std::string, std::string> environment{};
 };
+
+// The urgent lane: priority 3 by DSCP 24, VL 1 by SL 1.
+constexpr int kUrgentDscp = 24;
+constexpr int kUrgentSl = 1;
+
+// Everything in one class: what a transport without lanes does.
+std::map<std::string, std::string> OneClass() {
+  return {{"SLUICE_POLICY", "[[rule]]\nclass = 'bulk'\n"}};
+}
+// The built-in rules; these classes have marks of their own.
+std::map<std::string, std::string> MarkedLanes(std::initializer_list<const char*> classes) {
+  std::string policy = "default_rules = true\n";
+  for (const char* name : classes) {
+    policy += "[[class]]\nname = '" + std::string(name) + "'\nsl = " + std::to_string(kUrgentSl) +
+              "\ndscp = " + std::to_string(kUrgentDscp) + "\n";
+  }
+  return {{"SLUICE_POLICY", policy}};
+}
 
 // Alone and the oracle come first: others are measured by them.
-constexpr LaneCase kLaneCases[] = {
-    {"alone", false, false},
-    {"oracle", true, true},
-    {"one class", true, false},
-};
-
-// A lane before all others at every queue, in NICs and switches: priority 3 by DSCP 24, VL 1 by SL 1. A packet
-// waits for at most the one that has begun.
-int UrgentTrafficClass(bool infiniband) {
-  return infiniband ? 1 : 24 << 2;
+const std::vector<LaneCase>& LaneCases() {
+  static const std::vector<LaneCase> cases = {
+      {"alone", false, false, Lanes::kOne, OneClass()},
+      {"oracle", true, true, Lanes::kUrgentFirst, OneClass()},
+      {"one class", true, false, Lanes::kOne, OneClass()},
+      {"lanes, 2 VLs", true, false, Lanes::kUrgentFirst, MarkedLanes({"control", "latency"})},
+      {"lanes, 1 VL", true, false, Lanes::kOne},
+  };
+  return cases;
 }
-std::string UrgentFirst(bool infiniband) {
-  return infiniband ? "switches.vl_high=1:255,switches.vl_low=0:64/2:64/3:64"
-                    : "switches.strict_priorities=3/6/7";
+
+int UrgentTrafficClass(bool infiniband) {
+  return infiniband ? kUrgentSl : kUrgentDscp << 2;
+}
+
+std::string OverridesFor(Lanes lanes, bool infiniband) {
+  if (lanes == Lanes::kUrgentFirst) {
+    return infiniband ? "switches.vl_high=1:255,switches.vl_low=0:64/2:64/3:64"
+                      : "switches.strict_priorities=3/6/7";
+  }
+  if (lanes == Lanes::kFloor) {
+    // 50 x 4 KB, then one packet of another lane; weights of deficit round robin.
+    return infiniband ? "switches.vl_high=1:255,switches.vl_low=0:64,switches.vl_high_limit=50"
+                      : "switches.ets=0:2/3:98";
+  }
+  std::string table = "0";
+  for (int i = 1; i < (infiniband ? 16 : 64); ++i) table += "/0";
+  return (infiniband ? "switches.sl2vl=" : "switches.dscp=") + table;
+}
+
+// One of the arms on a network.
+PluginArm ArmOf(const PluginArm& base, const LaneCase& lanes, bool infiniband) {
+  PluginArm arm = base;
+  arm.name = base.name + " " + lanes.name;
+  arm.environment = lanes.environment;
+  arm.overrides = OverridesFor(lanes.lanes, infiniband);
+  return arm;
 }
 
 double GoodputGbps(const JobResult& job, size_t ranks, double time_us) {
@@ -132,13 +184,24 @@ void AddSizes(Outcome* outcome, const std::string& name, const PriorityFigures& 
 
 // ---- storage
 
+// Storage is not ours to hold back: all communication has the lane, which leaves storage the floor of 2 %.
+const std::vector<LaneCase>& StorageCases() {
+  static const std::vector<LaneCase> cases = {
+      {"alone", false, false, Lanes::kOne, OneClass()},
+      {"oracle", true, true, Lanes::kUrgentFirst, OneClass()},
+      {"one class", true, false, Lanes::kOne, OneClass()},
+      {"lanes, 2 VLs", true, false, Lanes::kFloor, MarkedLanes({"control", "latency", "bulk"})},
+  };
+  return cases;
+}
+
 constexpr uint32_t kStorageHosts = 16;
 constexpr double kCommunication = 0.4;  // of a step, alone
 constexpr double kWriterLoads[] = {0.3, 0.5, 0.7};
 
-// Every fourth host is a storage server.
+// Every second host is a storage server, so that writers do not ask more of servers than these can take.
 bool IsServer(uint32_t host) {
-  return host % 4 == 3;
+  return host % 2 == 1;
 }
 
 std::string Writers(const soft::Topology& topology, double load, double stop_us) {
@@ -176,10 +239,8 @@ Result<Outcome> PluginPriority(const RunConfig& config) {
     const bool infiniband = IsInfiniBand(network->topology);
     PriorityFigures alone;
     double oracle_gbps = 0;
-    for (const LaneCase& lanes : kLaneCases) {
-      PluginArm arm = base;
-      arm.name = base.name + " " + lanes.name;
-      if (lanes.marked) arm.overrides = UrgentFirst(infiniband);
+    for (const LaneCase& lanes : LaneCases()) {
+      const PluginArm arm = ArmOf(base, lanes, infiniband);
       const auto hosts = static_cast<uint32_t>(network->topology.hosts.size());
       Result<Results> results =
           RunOverPlugin(config, *network, arm, PriorityWorkload(config, lanes, hosts, infiniband));
@@ -218,20 +279,16 @@ Result<Outcome> PluginStorage(const RunConfig& config) {
     const double communication_us = Quantile(StepsUs(bare->jobs[0]), 0.5);
     const double compute_us = communication_us * (1 - kCommunication) / kCommunication;
     double alone_us = 0;
-    for (const LaneCase& lanes : kLaneCases) {
+    for (const LaneCase& lanes : StorageCases()) {
       for (const double load : kWriterLoads) {
         if (!lanes.loaded && load != kWriterLoads[0]) continue;
-        PluginArm arm = base;
-        arm.name = base.name + " " + lanes.name;
+        PluginArm arm = ArmOf(base, lanes, infiniband);
         Workload workload = StorageWorkload(config, steps, compute_us);
         if (lanes.loaded) {
           arm.name += ", writers " + Number(load * 100) + " %";
           workload.background = Writers(network->topology, load, 3 * alone_us * steps);
         }
-        if (lanes.marked) {
-          arm.overrides = UrgentFirst(infiniband);
-          workload.jobs[0].traffic_class = UrgentTrafficClass(infiniband);
-        }
+        if (lanes.marked) workload.jobs[0].traffic_class = UrgentTrafficClass(infiniband);
         Result<Results> results = RunOverPlugin(config, *network, arm, workload);
         if (!results.ok()) return results.status();
         const std::vector<double> steps_us = StepsUs(results->jobs[0]);

@@ -62,6 +62,11 @@ bool WriteFile(int fd, const std::string& text) {
   return true;
 }
 
+void Append(const std::string& more, char separator, std::string* text) {
+  if (!text->empty() && !more.empty()) *text += separator;
+  *text += more;
+}
+
 // Until both are at their end.
 void ReadBoth(int out_fd, int err_fd, std::string* out, std::string* err) {
   std::array<pollfd, 2> polls = {{{out_fd, POLLIN, 0}, {err_fd, POLLIN, 0}}};
@@ -133,6 +138,7 @@ Result<PluginNetwork> PluginNetworkOf(const RunConfig& config, const std::string
   }
   Result<soft::Topology> topology = soft::Topology::Parse(network.text);
   if (!topology.ok()) return topology.status();
+  SLUICE_RETURN_IF_ERROR(topology->Add(config.faults, config.background));
   network.topology = std::move(*topology);
   if (network.topology.hosts.size() < hosts) {
     return InvalidArgument("--topology: " + std::to_string(network.topology.hosts.size()) +
@@ -144,9 +150,9 @@ Result<PluginNetwork> PluginNetworkOf(const RunConfig& config, const std::string
 Result<workload::Results> RunOverPlugin(const RunConfig& config, const PluginNetwork& network,
                                         const PluginArm& arm, const workload::Workload& workload) {
   workload::Workload described = workload;
-  for (const std::string& more : {arm.overrides}) {
-    if (!more.empty()) described.overrides += (described.overrides.empty() ? "" : ",") + more;
-  }
+  Append(arm.overrides, ',', &described.overrides);
+  Append(config.faults, ';', &described.faults);
+  Append(config.background, ';', &described.background);
   const Descriptor file(memfd_create("sluice-workload", MFD_CLOEXEC));
   Pipe out;
   Pipe err;

@@ -94,14 +94,20 @@ void PrintTable(FILE* out, const Scenario& scenario, const RunConfig& config,
 
 void PrintSpeed(FILE* out, const std::vector<Outcome>& outcomes) {
   uint64_t hops = 0;
-  double wall_s = 0;
+  double processor_s = 0;
+  uint64_t peak_bytes = 0;
   for (const Outcome& outcome : outcomes) {
     hops += outcome.packet_hops;
-    wall_s += outcome.wall_s;
+    processor_s += outcome.processor_s;
+    peak_bytes = std::max(peak_bytes, outcome.peak_bytes);
   }
-  if (wall_s <= 0) return;
-  fprintf(out, "sluice scenario: %.2f million packet-hops per second and core\n",
-          static_cast<double>(hops) * 1e-6 / wall_s);
+  if (processor_s <= 0) return;
+  fprintf(out,
+          "sluice scenario: %.1f s of processor time, %.2f million packet-hops per second and core, at most "
+          "%.2f GiB "
+          "of memory a seed\n",
+          processor_s, static_cast<double>(hops) * 1e-6 / processor_s,
+          static_cast<double>(peak_bytes) / (1 << 30));
 }
 
 std::string ToJson(const Scenario& scenario, const RunConfig& config, const std::vector<Outcome>& outcomes,
@@ -115,6 +121,8 @@ std::string ToJson(const Scenario& scenario, const RunConfig& config, const std:
     out["host"] = config.host;
     out["plugin"] = config.plugin;
   }
+  if (!config.faults.empty()) out["faults"] = config.faults;
+  if (!config.background.empty()) out["background"] = config.background;
   for (const Outcome& outcome : outcomes) out["seeds"].push_back(outcome.seed);
   out["metrics"] = nlohmann::ordered_json::array();
   for (const Summary& s : Summarise(outcomes)) {

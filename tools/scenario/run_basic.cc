@@ -70,34 +70,30 @@ Result<Outcome> RunUncontended(const RunConfig& config) {
 Result<Outcome> RunIncast(const RunConfig& config) {
   Outcome outcome;
   constexpr uint64_t kBytes = 1 << 20;
-  std::vector<uint32_t> degrees = {8, 32};
-  if (config.size != Size::kCi) degrees.push_back(128);
-  if (config.size == Size::kFull) degrees.push_back(255);
+  const std::vector<uint32_t> degrees = IncastDegrees(config.size);
   for (const Arm& arm : StandardArms(config)) {
     Result<Topology> topology = TopologyOf(config, "leaf-spine:hosts=256,rate=400G", arm);
     if (!topology.ok()) return topology.status();
     SLUICE_RETURN_IF_ERROR(NeedEndpoints(*topology, degrees.front() + 1));
     const uint32_t endpoints = EndpointCount(*topology);
-    Result<double> alone = AloneUs(*topology, endpoints - 1, 0, 1);
-    if (!alone.ok()) return alone.status();
     for (const uint32_t degree : degrees) {
       if (degree >= endpoints) continue;
       Result<std::unique_ptr<Simulation>> made = MakeSimulation(*topology, config.seed);
       if (!made.ok()) return made.status();
       Simulation& simulation = **made;
       simulation.truth().TrackDestinations();
-      soft::Random random(config.seed, soft::kRandomMatrix, degree);
-      std::vector<uint32_t> hosts;
-      for (uint32_t i = 1; i < endpoints; ++i) hosts.push_back(i);
-      for (uint32_t i = 0; i < degree; ++i) {
-        std::swap(hosts[i], hosts[i + random.Below(hosts.size() - i)]);
-        simulation.PostAt(
-            0, simulation.AddFlow({.source = hosts[i], .destination = 0, .control = arm.control}), kBytes);
+      const std::vector<uint32_t> senders = DrawSenders(degree, endpoints, config.seed);
+      for (const uint32_t sender : senders) {
+        simulation.PostAt(0, simulation.AddFlow({.source = sender, .destination = 0, .control = arm.control}),
+                          kBytes);
       }
       simulation.Run();
       SLUICE_RETURN_IF_ERROR(NeedFinished(simulation));
+      // Ideal: the receiver's link is busy from the moment at which the nearest sender reaches it.
+      const Result<double> nearest = NearestUs(*topology, senders, 0);
+      if (!nearest.ok()) return nearest.status();
       std::vector<double> completions;
-      for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
+      for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow) {
         completions.push_back(Us(simulation.FinishTime(flow)));
       }
       const double last = Quantile(completions, 1);
@@ -105,7 +101,7 @@ Result<Outcome> RunIncast(const RunConfig& config) {
                              8e6 / static_cast<double>(RateOf(*topology));
       const std::string which = ", " + std::to_string(degree) + ":1";
       outcome.Add(arm.name, "last completion" + which, "us", last);
-      outcome.Add(arm.name, "last / ideal" + which, "", last / (wire_us + *alone));
+      outcome.Add(arm.name, "last / ideal" + which, "", last / (wire_us + *nearest));
       outcome.Add(arm.name, "last / first" + which, "", last / Quantile(completions, 0));
       outcome.Add(arm.name, "peak queued for the receiver" + which, "KB",
                   static_cast<double>(simulation.truth().PeakBytesBoundFor(0)) * 1e-3);

@@ -42,7 +42,7 @@ Result<Outcome> RunAllToAll(const RunConfig& config) {
     simulation.Run();
     SLUICE_RETURN_IF_ERROR(NeedFinished(simulation));
     std::vector<double> completions;
-    for (FlowId flow = 0; flow < simulation.flows(); ++flow)
+    for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow)
       completions.push_back(Us(simulation.FinishTime(flow)));
     const double last = Quantile(completions, 1);
     const double host_us =
@@ -92,7 +92,7 @@ Result<Outcome> RunPermutation(const RunConfig& config) {
     simulation.Run();
     SLUICE_RETURN_IF_ERROR(NeedFinished(simulation));
     std::vector<double> slowdowns;
-    for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
+    for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow) {
       slowdowns.push_back(Us(simulation.FinishTime(flow)) / *alone);
     }
     outcome.Add(arm.name, "slowdown, median", "", Quantile(slowdowns, 0.5));
@@ -143,6 +143,7 @@ Result<Outcome> RunTwoJobs(const RunConfig& config) {
         jobs.push_back(std::make_unique<RingJob>(&simulation, &router, job));
       }
       simulation.Run();
+      SLUICE_RETURN_IF_ERROR(NeedAlive(simulation));
       outcome.packet_hops += simulation.statistics().packet_hops;
       std::vector<double> step_us;
       for (const auto& job : jobs) {

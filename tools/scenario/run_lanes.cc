@@ -132,8 +132,11 @@ Result<Outcome> RunPriority(const RunConfig& config) {
       const Picos start = 500 * soft::kPicosPerUs;
       simulation.CallAt(start, [&ping] { ping.Send(); });
       simulation.Run();
+      SLUICE_RETURN_IF_ERROR(NeedAlive(simulation));
+      if (ping.latencies_us().size() != messages) return InternalError("the small messages did not finish");
       uint64_t bulk_messages = 0;
-      for (FlowId id = 1; id < simulation.flows(); ++id) bulk_messages += simulation.ReceivedMessages(id);
+      for (FlowId id = flow + 1; id < simulation.flows(); ++id)
+        bulk_messages += simulation.ReceivedMessages(id);
       const std::string name = arm.name + NameOf(lanes);
       outcome.Add(name, "latency, median", "us", Quantile(ping.latencies_us(), 0.5));
       outcome.Add(name, "latency, 99 %", "us", Quantile(ping.latencies_us(), 0.99));
@@ -207,6 +210,7 @@ Result<Outcome> RunStorage(const RunConfig& config) {
         }
       }
       simulation.Run();
+      SLUICE_RETURN_IF_ERROR(NeedAlive(simulation));
       if (!ring.done()) return InternalError("the ring did not finish");
       const double step_us = Mean(ring.step_us());
       outcome.packet_hops += simulation.statistics().packet_hops;

@@ -34,13 +34,21 @@ Result<std::vector<double>> Goodputs(const Topology& topology,
   }
   simulation.Run(window / 10);
   std::vector<uint64_t> before;
-  for (FlowId flow = 0; flow < simulation.flows(); ++flow)
+  for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow)
     before.push_back(simulation.ReceivedMessages(flow));
   simulation.Run(window);
+  SLUICE_RETURN_IF_ERROR(NeedAlive(simulation));
   std::vector<double> goodputs;
-  for (FlowId flow = 0; flow < simulation.flows(); ++flow) {
-    const uint64_t bytes = (simulation.ReceivedMessages(flow) - before[flow]) * kMessageBytes;
+  for (FlowId flow = simulation.first_flow(); flow < simulation.flows(); ++flow) {
+    const uint64_t bytes =
+        (simulation.ReceivedMessages(flow) - before[flow - simulation.first_flow()]) * kMessageBytes;
     goodputs.push_back(static_cast<double>(bytes) * 8e-3 / Us(window - window / 10));
+  }
+  // A flow may starve beside others, but not all of them.
+  if (Quantile(goodputs, 1) == 0) {
+    return RemoteError(
+        "no flow got anything through: the network stands still or loses all of it; look at the "
+        "faults of --topology and --fault");
   }
   *packet_hops += simulation.statistics().packet_hops;
   return goodputs;
@@ -130,6 +138,8 @@ Result<Outcome> RunLossy(const RunConfig& config) {
       outcome.Add(arm, std::string("closed form") + text, "", formula);
       outcome.Add(arm, std::string("timeouts") + text, "",
                   static_cast<double>(simulation.counters().timeouts));
+      outcome.Add(arm, std::string("packets lost") + text, "",
+                  static_cast<double>(simulation.statistics().dropped_packets));
       outcome.samples[arm].push_back(share);
       outcome.packet_hops += simulation.statistics().packet_hops;
     }

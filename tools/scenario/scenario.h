@@ -23,6 +23,9 @@ struct RunConfig {
   uint64_t seed = 1;
   Size size = Size::kDefault;
   std::string topology;  // empty: the scenario's own
+  // Lines separated by ";", beside those of the topology.
+  std::string faults;
+  std::string background;
   Engine engine = Engine::kFlows;
   // Engine::kPlugin.
   std::string host = "ideal";

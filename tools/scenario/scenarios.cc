@@ -15,7 +15,7 @@ const std::vector<Scenario>& AllScenarios() {
       {"priority", "small operations beside bulk traffic, in one class and ahead of it", Engine::kPlugin,
        "duration of small operations, us", true, true, RunPriority, PluginPriority, "typical"},
       {"storage", "a training job's ring beside storage traffic, in one class and ahead of it",
-       Engine::kFlows, "step time, us", true, true, RunStorage, PluginStorage, "typical"},
+       Engine::kPlugin, "step time, us", true, true, RunStorage, PluginStorage, "typical"},
       {"fairness", "N flows through one receiver, and through one link between switches: Jain's index",
        Engine::kFlows, "goodput of a flow, Gb/s", true, true, RunFairness, PluginFairness},
       {"lossy", "goodput against packet loss and transport timeout, beside the closed form of go-back-N",

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,11 +50,18 @@ void WriteAll(int fd, const std::string& text) {
 [[noreturn]] void RunChild(int fd, uint64_t seed, const SeedFunction& run) {
   std::string text;
   try {
-    const auto begin = std::chrono::steady_clock::now();
     Result<Outcome> outcome = run(seed);
     if (outcome.ok()) {
       outcome->seed = seed;
-      outcome->wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      // Of this process and, where the plugin runs, of the processes that it started.
+      for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage usage{};
+        if (getrusage(who, &usage) != 0) continue;
+        outcome->peak_bytes = std::max(outcome->peak_bytes, static_cast<uint64_t>(usage.ru_maxrss) << 10);
+        for (const timeval& part : {usage.ru_utime, usage.ru_stime}) {
+          outcome->processor_s += static_cast<double>(part.tv_sec) + static_cast<double>(part.tv_usec) * 1e-6;
+        }
+      }
       text = kGood + outcome->ToJson();
     } else {
       text = kBad + outcome.status().message();
@@ -65,8 +73,8 @@ void WriteAll(int fd, const std::string& text) {
   _exit(0);
 }
 
-// Fills `child`; false: the system refused.
-bool Start(Child* child, uint64_t seed, const SeedFunction& run) {
+// Fills `child`, which runs with the signal mask; false: the system refused.
+bool Start(Child* child, uint64_t seed, const sigset_t& mask, const SeedFunction& run) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
   fflush(stdout);
@@ -83,6 +91,7 @@ bool Start(Child* child, uint64_t seed, const SeedFunction& run) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
     if (getppid() != parent) _exit(1);
     close(ends[0]);
     RunChild(ends[1], seed, run);
@@ -111,6 +120,13 @@ SeedResults RunSeeds(const std::string& name, const std::vector<uint64_t>& seeds
   struct sigaction old_int {};
   struct sigaction old_term {};
   action.sa_handler = OnInterrupt;
+  // Blocked but for the time of a ppoll: one that comes just before it is not slept over.
+  sigset_t blocked, old_mask;
+  sigemptyset(&blocked);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&blocked, signal);
+  sigprocmask(SIG_BLOCK, &blocked, &old_mask);
+  sigset_t waiting_mask = old_mask;
+  for (const int signal : {SIGINT, SIGTERM}) sigdelset(&waiting_mask, signal);
   sigaction(SIGINT, &action, &old_int);
   sigaction(SIGTERM, &action, &old_term);
   interrupted = 0;
@@ -128,7 +144,7 @@ SeedResults RunSeeds(const std::string& name, const std::vector<uint64_t>& seeds
     while (next < seeds.size() && children.size() < jobs) {
       Child child;
       child.index = next++;
-      if (Start(&child, seeds[child.index], run)) {
+      if (Start(&child, seeds[child.index], waiting_mask, run)) {
         children.push_back(std::move(child));
       } else {
         fail(child.index, std::string("cannot start a process: ") + strerror(errno));
@@ -138,7 +154,7 @@ SeedResults RunSeeds(const std::string& name, const std::vector<uint64_t>& seeds
     if (children.empty()) continue;  // none could be started
     std::vector<pollfd> polls;
     for (const Child& child : children) polls.push_back({child.pipe, POLLIN, 0});
-    if (poll(polls.data(), polls.size(), -1) < 0) continue;
+    if (ppoll(polls.data(), polls.size(), nullptr, &waiting_mask) < 0) continue;
     for (size_t i = children.size(); i-- > 0;) {
       if (polls[i].revents == 0) continue;
       Child& child = children[i];
@@ -177,10 +193,13 @@ SeedResults RunSeeds(const std::string& name, const std::vector<uint64_t>& seeds
     waitpid(child.pid, nullptr, 0);
     close(child.pipe);
   }
+  // One that came after the last wait counts too, before the handlers go.
+  sigprocmask(SIG_SETMASK, &waiting_mask, nullptr);
   results.interrupted = interrupted != 0;
   for (auto& [index, outcome] : outcomes) results.outcomes.push_back(std::move(outcome));
   sigaction(SIGINT, &old_int, nullptr);
   sigaction(SIGTERM, &old_term, nullptr);
+  sigprocmask(SIG_SETMASK, &old_mask, nullptr);
   return results;
 }
 

@@ -31,6 +31,9 @@ Result<UecResult> RunUecIncast(const UecExperiment& experiment, uint64_t seed) {
   uec.network_rtt =
       kLinks * (2 * soft::kPicosPerUs + soft::SerialisationTime(uec.packet_bytes, experiment.rate_bps) +
                 soft::SerialisationTime(uec.header_bytes, experiment.rate_bps));
+  // As the reference sets it: 15 us and six of its full queues.
+  uec.retransmit_timeout =
+      15 * soft::kPicosPerUs + 6 * soft::SerialisationTime(100 * uec.packet_bytes, experiment.rate_bps);
   uec.window_bytes = kWindowPackets * uec.packet_bytes * experiment.rate_bps / 400'000'000'000;
 
   soft::SwitchSettings& switches = topology->switch_settings;

@@ -50,6 +50,7 @@ struct Checks {
 };
 void CheckLikeForLike(const ValidateOptions& options, Checks* out);
 void CheckYardsticks(const ValidateOptions& options, Checks* out);
-void CheckClosedForms(const ValidateOptions& options, Checks* out);
+void CheckClosedForms(Checks* out);
+void CheckDcqcn(const ValidateOptions& options, Checks* out);
 
 }  // namespace sluice::scenario

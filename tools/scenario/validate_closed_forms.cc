@@ -1,4 +1,4 @@
-// What arithmetic says, without any other simulator; and DCQCN, whose fixed point is a fair share.
+// What arithmetic says, without any other simulator.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -144,29 +144,10 @@ Status CheckCredits(Checks* out) {
   return Status::Ok();
 }
 
-Status CheckDcqcn(const ValidateOptions& options, Checks* out) {
-  if (options.size == Size::kCi) return Status::Ok();
-  soft::NicSettings nic;
-  nic.rate_control = soft::RateControl::kDcqcn;
-  constexpr Picos kFrom = 40 * soft::kPicosPerMs;
-  constexpr Picos kTo = 50 * soft::kPicosPerMs;
-  Result<std::pair<double, double>> bytes =
-      TwoSenders("hosts=3,rate=100G,delay=1us", soft::SwitchSettings::Shared64(), nic, 0, kFrom, kTo, out);
-  if (!bytes.ok()) return bytes.status();
-  const auto [a, b] = *bytes;
-  out->Between("DCQCN", "two flows at 100G, Jain's index of the last 10 of 50 ms", JainIndex({a, b}), 1, 0.98,
-               1);
-  const double goodput = (a + b) * 8 / Seconds(kTo - kFrom) / 100e9;
-  out->Between("DCQCN", "two flows at 100G, share of the link used", goodput * (4096 + 82) / 4096, 1, 0.9,
-               1.01);
-  return Status::Ok();
-}
-
 }  // namespace
 
-void CheckClosedForms(const ValidateOptions& options, Checks* out) {
-  for (const Status& status :
-       {CheckOneFlow(out), CheckGoBackN(out), CheckLanes(out), CheckCredits(out), CheckDcqcn(options, out)}) {
+void CheckClosedForms(Checks* out) {
+  for (const Status& status : {CheckOneFlow(out), CheckGoBackN(out), CheckLanes(out), CheckCredits(out)}) {
     if (!status.ok()) out->failures.push_back(status.message());
   }
 }

@@ -1,7 +1,7 @@
 // Recorded results of uet-htsim's htsim_roce (commit 40ccb05), see recorded_flows.cc for the command:
 //   victim       incast_collateral_128, seeds 1 to 40
-//   permutation  perm_128n_128c_2MB, seeds 1 to 20; perm_1024n_1024c_0u_2000000b, seeds 1 and 2 (its last
-//                completion is one flow, 1157 and 1512 us: no figure to compare with)
+//   permutation  perm_128n_128c_2MB, seeds 1 to 20; perm_1024n_1024c_0u_2000000b, seeds 1 to 8 (its last
+//                completion is one flow, 1139 to 1512 us: no figure to compare with)
 //   incast       incast_128 with 1 MiB flows, all senders and the first 8, -q 400 -pfc_thresholds 100 120
 //                -linkspeed 400000, seeds 1 to 10 and 1 to 20
 // Every figure is the median over the seeds of the quantile within a run.
@@ -121,7 +121,7 @@ void CheckPermutations(const ValidateOptions& options, Checks* out) {
   });
   if (Collect(large, out)) {
     out->Within("permutation", "1024 hosts, half done, us", MedianQuantile(large, 0.5), 509.9, 0.1);
-    out->Within("permutation", "1024 hosts, 90 % done, us", MedianQuantile(large, 0.9), 778.6, 0.1);
+    out->Within("permutation", "1024 hosts, 90 % done, us", MedianQuantile(large, 0.9), 787.0, 0.1);
   }
 }
 

@@ -43,6 +43,7 @@ std::string StatusText(Server* server) {
       << " clients=" << server->client_count() << " model_ns=" << fabric->Now() / kPicosPerNs
       << " dilation=" << server->dilation() << " events=" << statistics.events
       << " packet_hops=" << statistics.packet_hops << " dropped_packets=" << statistics.dropped_packets
+      << " corrupted_packets=" << statistics.corrupted_packets
       << " payload_bytes=" << server->pool().bytes_in_use()
       << " payload_reserved=" << server->pool().bytes_reserved() << " topology=" << server->topology().name
       << "\n";
@@ -99,7 +100,9 @@ std::string ExecuteControl(Server* server, const std::string& command) {
     return StatusText(server);
   }
   if (verb == "time") {
+    // Both of the same moment: what lies between two answers is exact.
     return "model_ns=" + std::to_string(server->fabric()->Now() / kPicosPerNs) +
+           " wall_ns=" + std::to_string(server->wall_ns()) +
            " dilation=" + std::to_string(server->dilation()) + "\n";
   }
   words >> host >> device;

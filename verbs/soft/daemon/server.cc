@@ -14,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "verbs/soft/calls/start_fabric.h"
 #include "verbs/soft/daemon/log.h"
 
 namespace sluice::soft {
@@ -83,11 +84,9 @@ Status Server::Start() {
     }
     return SystemError("fabric process: cannot take the name of SLUICE_FABRIC=\"" + instance_ + "\"", errno);
   }
-  Result<Topology> topology = topology_.is_file ? Topology::FromToml(topology_.content, topology_.name)
-                                                : Topology::Parse(topology_.content);
-  if (!topology.ok()) return topology.status();
+  SLUICE_RETURN_IF_ERROR(TopologyOf(topology_).status());
   SLUICE_RETURN_IF_ERROR(pool_.Open());
-  Result<std::unique_ptr<Fabric>> fabric = Fabric::Create(std::move(*topology), &pool_);
+  Result<std::unique_ptr<Fabric>> fabric = StartFabric(topology_, nullptr, &pool_);
   if (!fabric.ok()) return fabric.status();
   fabric_ = std::move(*fabric);
   SLUICE_RETURN_IF_ERROR(sysfs_.Create(instance_));

@@ -45,7 +45,8 @@ class Server {
   bool HostInUse(uint32_t host) const;
   size_t client_count() const { return clients_.size(); }
   const SharedPayloadPool& pool() const { return pool_; }
-  double dilation() const { return dilation_; }  // wall time per model time in the last second of work
+  int64_t wall_ns() const { return last_wall_ns_; }  // up to which model time has been moved
+  double dilation() const { return dilation_; }      // wall time per model time in the last second of work
   void RefreshSysfs() { sysfs_.RefreshNow(fabric_.get()); }
 
  private:

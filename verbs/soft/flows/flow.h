@@ -85,6 +85,7 @@ struct FlowContext {
   const NicSettings* nic = nullptr;  // rate control
   FlowCounters counters;
   uint64_t seed = 1;
+  uint32_t first_number = 0;  // added to the numbers below
 
   Picos Now() const { return network->scheduler.Now(); }
   void SetTimer(Picos at, FlowTimer timer, uint64_t argument) {

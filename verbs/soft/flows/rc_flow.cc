@@ -114,7 +114,7 @@ Packet* RcSender::NextPacket() {
   packet->psn = static_cast<uint32_t>(tx_psn_ & 0xFFFFFF);
   packet->source = source_;
   packet->destination = destination_;
-  packet->destination_qp = SinkNumber(id_);
+  packet->destination_qp = context_.first_number + SinkNumber(id_);
   packet->flow = flow_hash_;
   packet->lane = lane_;
   packet->sl = sl_;
@@ -346,7 +346,7 @@ Packet* RcReceiver::NewPacket(PacketKind kind) const {
   packet->kind = kind;
   packet->source = source_;
   packet->destination = destination_;
-  packet->destination_qp = SourceNumber(id_);
+  packet->destination_qp = context_.first_number + SourceNumber(id_);
   packet->flow = flow_hash_;
   packet->lane = lane_;
   packet->sl = sl_;

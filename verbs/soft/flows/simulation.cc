@@ -131,6 +131,7 @@ Status Simulation::StartBackground() {
     }
     PostAt(message.start, entry->second, message.bytes);
   }
+  first_flow_ = static_cast<FlowId>(books_.size());
   return {};
 }
 

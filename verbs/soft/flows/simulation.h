@@ -69,6 +69,8 @@ class Simulation final : public EventTarget, public FlowObserver {
   uint64_t ReceivedMessages(FlowId flow) const { return books_[flow].received_messages; }
   bool Failed(FlowId flow) const { return books_[flow].failed; }
   size_t flows() const { return books_.size(); }
+  // Those before are the topology's background traffic.
+  FlowId first_flow() const { return first_flow_; }
   const FlowSpec& spec(FlowId flow) const { return books_[flow].spec; }
 
   const FlowCounters& counters() const { return context_.counters; }
@@ -124,6 +126,7 @@ class Simulation final : public EventTarget, public FlowObserver {
   std::vector<LaterPost> later_posts_;
   std::unique_ptr<Faults> faults_;  // null: the topology has none
   FlowObserver* observer_ = nullptr;
+  FlowId first_flow_ = 0;
   bool stopped_ = false;
 };
 

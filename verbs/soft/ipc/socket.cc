@@ -25,6 +25,11 @@ uint64_t HashText(std::string_view text) {
   return hash;
 }
 
+std::string Variable(const char* name) {
+  const char* value = getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 }  // namespace
 
 void UniqueFd::reset(int fd) {
@@ -117,9 +122,15 @@ ssize_t ReceiveMessage(int socket, void* bytes, size_t size, std::vector<UniqueF
 
 Result<TopologySource> ReadTopologySource(const char* value) {
   TopologySource source;
-  source.named = value != nullptr && *value != '\0';
-  if (!source.named) {
+  source.faults = Variable("SLUICE_FABRIC_FAULTS");
+  source.background = Variable("SLUICE_FABRIC_BACKGROUND");
+  const std::string additions = source.faults.empty() && source.background.empty()
+                                    ? ""
+                                    : "\n" + source.faults + "\n" + source.background;
+  source.named = (value != nullptr && *value != '\0') || !additions.empty();
+  if (value == nullptr || *value == '\0') {
     source.name = "(the default)";
+    if (!additions.empty()) source.hash = HashText(additions);
     return source;
   }
   const std::string text = value;
@@ -150,7 +161,7 @@ Result<TopologySource> ReadTopologySource(const char* value) {
       return SystemError("SLUICE_FABRIC_TOPOLOGY: cannot read the topology file \"" + text + "\"", errno);
     }
   }
-  source.hash = HashText(source.content);
+  source.hash = HashText(source.content + additions);
   return source;
 }
 

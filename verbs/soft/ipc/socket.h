@@ -56,14 +56,18 @@ bool SendMessage(int socket, const void* bytes, size_t size, std::span<const int
 // Returns the size received, 0 at the end of the connection, -1 with errno. Surplus descriptors are closed.
 ssize_t ReceiveMessage(int socket, void* bytes, size_t size, std::vector<UniqueFd>* fds);
 
-// A topology as somebody named it: the text itself or the content of the file that it names.
+// A topology as somebody named it: the text itself or the content of the file that it names. Faults and
+// background traffic beside its own are lines separated by ";".
 struct TopologySource {
   bool named = false;  // false: nothing was asked for
   bool is_file = false;
   std::string name;     // one line for messages: the text or the path
   std::string content;  // what has to be equal
-  uint64_t hash = 0;    // of content
+  std::string faults;
+  std::string background;
+  uint64_t hash = 0;  // of content, faults and background
 };
+// `value` as in SLUICE_FABRIC_TOPOLOGY, with SLUICE_FABRIC_FAULTS and SLUICE_FABRIC_BACKGROUND.
 Result<TopologySource> ReadTopologySource(const char* value);
 
 }  // namespace sluice::soft

@@ -114,7 +114,8 @@ RingSession::~RingSession() {
   if (owner_ == getpid() && service_runs_) {
     closing_.store(true, std::memory_order_seq_cst);
     Wake(wake_library_.get());
-    pthread_join(service_, nullptr);
+    // Who comes second does the rest: the thread may have ended by itself, and then has nothing left to join.
+    if (!service_left_.exchange(true)) pthread_join(service_, nullptr);
   }
   if (header_ != nullptr && owner_ == getpid()) munmap(header_, kSessionBytes);
   if (pool_ != nullptr && owner_ == getpid()) munmap(pool_, kPoolBytes);
@@ -314,7 +315,10 @@ int RingSession::Invoke(Call call, uint32_t nic, CallArguments* arguments) {
 
 void* RingSession::ServiceMain(void* self) {
   AskForShortSlices();
-  static_cast<RingSession*>(self)->Serve();
+  auto* session = static_cast<RingSession*>(self);
+  session->Serve();
+  if (!session->service_left_.exchange(true))
+    pthread_detach(pthread_self());  // the session may be gone from here on
   return nullptr;
 }
 

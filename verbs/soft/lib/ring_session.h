@@ -82,6 +82,7 @@ class RingSession final : public Session {
 
   pthread_t service_{};
   bool service_runs_ = false;
+  std::atomic<bool> service_left_{false};  // by the thread itself or by the destructor, whichever is first
   std::atomic<bool> closing_{false};
 };
 

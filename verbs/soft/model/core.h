@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "verbs/soft/model/addressing.h"
 #include "verbs/soft/model/memory.h"
+#include "verbs/soft/model/model_traffic.h"
 #include "verbs/soft/model/nic.h"
 #include "verbs/soft/model/transmitter.h"
 
@@ -94,6 +95,7 @@ struct FabricCore {
   uint32_t next_object = 1;  // PDs, CQs, SRQs: one number space, so that a handle is never taken for another
 
   std::function<Status(uint32_t link, bool up)> set_link_up;
+  ModelTraffic* traffic = nullptr;  // nullptr: processes alone send
 
   Picos Now() const { return network.scheduler.Now(); }
   Process* FindProcess(ProcessId id) {

@@ -20,20 +20,28 @@ void DcqcnRate::Increase() {
   // Half a step short of the link rate for ever: close enough is there.
   if (link_rate_bps_ - rate_bps_ < link_rate_bps_ / 4096) {
     rate_bps_ = link_rate_bps_;
-    limited_ = false;
+    limited_ = reduce_at_ != kNever;
   }
 }
 
 void DcqcnRate::Advance(Picos now) {
-  // In the order of time: alpha and rate do not depend on each other between CNPs.
-  while (alpha_at_ <= now) {
-    alpha_ *= 1 - settings_->g;
-    alpha_at_ += settings_->alpha_timer;
-  }
-  while (limited_ && rate_at_ <= now) {
-    ++timer_rounds_;
-    rate_at_ += settings_->rate_timer;
-    Increase();
+  for (;;) {
+    const Picos rate_at = limited_ ? rate_at_ : kNever;
+    const Picos next = std::min({alpha_at_, reduce_at_, rate_at});
+    if (next > now) return;
+    if (next == alpha_at_) {
+      alpha_ *= 1 - settings_->g;
+      if (cnp_in_alpha_time_) alpha_ += settings_->g;
+      cnp_in_alpha_time_ = false;
+      alpha_at_ += settings_->alpha_timer;
+    } else if (next == reduce_at_) {
+      reduce_at_ = kNever;
+      Cut(next);
+    } else {
+      ++timer_rounds_;
+      rate_at_ += settings_->rate_timer;
+      Increase();
+    }
   }
 }
 
@@ -51,12 +59,30 @@ void DcqcnRate::OnCnp(Picos now) {
   // A first CNP finds alpha as it was left; it has decayed meanwhile.
   if (alpha_at_ == 0) alpha_at_ = now + settings_->alpha_timer;
   Advance(now);
+  if (settings_->reduce_period == 0) {
+    Cut(now);
+    alpha_ = (1 - settings_->g) * alpha_ + settings_->g;
+    alpha_at_ = now + settings_->alpha_timer;
+    return;
+  }
+  if (first_cnp_ == kNever) {
+    first_cnp_ = now;
+  } else {
+    cnp_in_alpha_time_ = true;
+  }
+  if (reduce_at_ != kNever) return;
+  const Picos ticks = (now - first_cnp_) / settings_->reduce_period + 1;
+  reduce_at_ = first_cnp_ + ticks * settings_->reduce_period;
+  // Until the cut it is so by name only.
+  if (!limited_) rate_at_ = kNever;
+  limited_ = true;
+}
+
+void DcqcnRate::Cut(Picos at) {
   if (timer_rounds_ != 0 || !limited_) target_bps_ = rate_bps_;
   rate_bps_ = std::max(settings_->min_rate_bps,
                        static_cast<uint64_t>(static_cast<double>(rate_bps_) * (1 - alpha_ / 2)));
-  alpha_ = (1 - settings_->g) * alpha_ + settings_->g;
-  alpha_at_ = now + settings_->alpha_timer;
-  rate_at_ = now + settings_->rate_timer;
+  rate_at_ = at + settings_->rate_timer;
   bytes_ = 0;
   timer_rounds_ = byte_rounds_ = 0;
   limited_ = true;

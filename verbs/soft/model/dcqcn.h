@@ -9,6 +9,8 @@
 // A CNP cuts the rate by alpha/2 and remembers what it was as the target; alpha is an average of how often CNPs
 // come. As in NICs (clamp_tgt_rate off) the target stays if no timer has raised the rate since the last cut: else
 // the CNPs of one burst would lower the target for hundreds of milliseconds.
+// With reduce_period CNPs only leave a note, and the rate is cut at the next tick of that clock; alpha rises or
+// decays every alpha_timer, whichever the notes of that time say.
 // Every rate_timer and every byte_counter bytes the rate goes up: halfway to the target while both counts are
 // within the fast recovery, then the target grows by rate_ai, and by rate_hai when both are past it. Timers
 // are worked off when somebody looks, so an idle queue pair costs no events.
@@ -40,20 +42,25 @@ class DcqcnRate {
   void OnCnp(Picos now);
 
  private:
+  // What the timers did up to now, in the order of time.
   void Advance(Picos now);
   void Increase();
+  void Cut(Picos at);
 
   const DcqcnSettings* settings_;
   uint64_t link_rate_bps_;
   uint64_t rate_bps_;
   uint64_t target_bps_;
   double alpha_ = 1;
-  Picos alpha_at_ = 0;  // next decay
-  Picos rate_at_ = 0;   // next increase by time
+  Picos alpha_at_ = 0;        // next decay
+  Picos rate_at_ = kNever;    // next increase by time
+  Picos reduce_at_ = kNever;  // a CNP came: the tick at which the rate is cut
+  Picos first_cnp_ = kNever;
   uint64_t bytes_ = 0;  // since the last increase by bytes
   uint32_t timer_rounds_ = 0;
   uint32_t byte_rounds_ = 0;
-  bool limited_ = false;  // a CNP came, and the rate is not back at that of the link
+  bool cnp_in_alpha_time_ = false;  // with reduce_period: came since the last tick of alpha
+  bool limited_ = false;            // a CNP came, and the rate is not back at that of the link
 };
 
 // The receiver's side.

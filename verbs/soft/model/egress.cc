@@ -151,8 +151,15 @@ void Egress::Stage() {
   // A client that is asked for a packet may kick.
   if (in_stage_) return;
   in_stage_ = true;
-  for (uint32_t rest = data_lanes_; rest != 0; rest &= rest - 1) {
-    StageLane(static_cast<uint32_t>(std::countr_zero(rest)));
+  // Again while a client that was asked brought another one.
+  for (bool more = true; more;) {
+    more = false;
+    for (uint32_t rest = data_lanes_; rest != 0; rest &= rest - 1) {
+      const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
+      const uint32_t before = lanes_[lane].staged_bytes;
+      StageLane(lane);
+      more = more || lanes_[lane].staged_bytes != before;
+    }
   }
   in_stage_ = false;
 }

@@ -46,6 +46,19 @@ class FabricImpl final : public Fabric, public EventTarget {
     }
     core_.set_link_up = [this](uint32_t link, bool up) { return SetLinkUp(link, up); };
   }
+  Status StartTraffic(TrafficMaker make) {
+    TrafficGround ground{&core_.network, &topology_, {}};
+    for (Host& host : hosts_) {
+      for (auto& nic : host.nics) {
+        for (uint32_t port = 1; port <= nic->port_count(); ++port) ground.ports.push_back(nic->port(port));
+      }
+    }
+    Result<std::unique_ptr<ModelTraffic>> made = make(ground);
+    if (!made.ok()) return made.status();
+    traffic_ = std::move(*made);
+    core_.traffic = traffic_.get();
+    return {};
+  }
   // The faults of the topology.
   Status StartFaults() {
     if (topology_.faults.empty()) return {};
@@ -175,6 +188,7 @@ class FabricImpl final : public Fabric, public EventTarget {
   FaultHook planned_hook_;
   OwnFaults fault_target_{this};
   std::unique_ptr<FaultPlan> fault_plan_;
+  std::unique_ptr<ModelTraffic> traffic_;
 };
 
 Result<uint32_t> FabricImpl::AcquireHost(std::string_view name) {
@@ -250,14 +264,16 @@ Status FabricImpl::SetLinkUp(uint32_t link, bool up) {
 
 }  // namespace
 
-Result<std::unique_ptr<Fabric>> Fabric::Create(Topology topology, PayloadPool* pool) {
+Result<std::unique_ptr<Fabric>> Fabric::Create(Topology topology, PayloadPool* pool, TrafficMaker traffic) {
   SLUICE_RETURN_IF_ERROR(CheckTopology(topology));
-  if (!topology.background.empty()) {
+  const bool plays = !topology.background.empty();
+  if (plays && traffic == nullptr) {
     const std::string& where = topology.background[0].where;
     return InvalidArgument((where.empty() ? "topology" : where) +
-                           ": [[background]]: only `sluice scenario` plays background traffic; leave it out");
+                           ": [[background]]: nobody plays background traffic on this fabric; leave it out");
   }
   auto fabric = std::make_unique<FabricImpl>(std::move(topology), pool);
+  if (plays) SLUICE_RETURN_IF_ERROR(fabric->StartTraffic(traffic));
   SLUICE_RETURN_IF_ERROR(fabric->StartFaults());
   return std::unique_ptr<Fabric>(std::move(fabric));
 }

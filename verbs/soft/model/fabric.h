@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "verbs/soft/model/clock.h"
 #include "verbs/soft/model/memory.h"
+#include "verbs/soft/model/model_traffic.h"
 #include "verbs/soft/model/nic.h"
 #include "verbs/soft/model/topology.h"
 
@@ -47,9 +48,10 @@ using FaultHook = std::function<PacketFate(const PacketView&)>;
 
 struct FabricStatistics {
   uint64_t events = 0;
-  uint64_t packet_hops = 0;      // one packet, data or ACK, over one link
-  uint64_t dropped_packets = 0;  // by faults and downed links
-  uint64_t trace_hash = 0;       // over every packet arrival: equal runs have equal hashes
+  uint64_t packet_hops = 0;        // one packet, data or ACK, over one link
+  uint64_t dropped_packets = 0;    // by faults, downed links and full buffers
+  uint64_t corrupted_packets = 0;  // by faults; the receiving NIC drops them
+  uint64_t trace_hash = 0;         // over every packet arrival: equal runs have equal hashes
   uint64_t dma_pending = 0;
 };
 
@@ -57,8 +59,10 @@ class NetworkTruth;
 
 class Fabric {
  public:
-  // `pool` must outlive the fabric.
-  static Result<std::unique_ptr<Fabric>> Create(Topology topology, PayloadPool* pool);
+  // `pool` must outlive the fabric. `traffic` plays the topology's background traffic; without it a topology
+  // that has some is refused.
+  static Result<std::unique_ptr<Fabric>> Create(Topology topology, PayloadPool* pool,
+                                                TrafficMaker traffic = nullptr);
   virtual ~Fabric() = default;
 
   // Time.

@@ -84,6 +84,12 @@ Status FaultPlan::ResolveTarget(uint32_t index, std::vector<uint32_t>* objects) 
       Result<std::vector<uint32_t>> links = names.Links(spec.target);
       if (!links.ok()) return located(links.status());
       *objects = std::move(*links);
+      for (const uint32_t link : *objects) {
+        if (spec.kind != FaultKind::kSlowLink || spec.rate_bps < topology_.links[link].rate_bps) continue;
+        return located(InvalidArgument("rate = " + RateText(spec.rate_bps) + " is not below the rate of \"" +
+                                       spec.target + "\", " + RateText(topology_.links[link].rate_bps) +
+                                       "; use less"));
+      }
       return {};
     }
     case FaultKind::kSwitchReboot: {

@@ -62,6 +62,9 @@ void Network::Build(const Topology& topology, std::vector<Attachment>* attachmen
       if (sink == nullptr) sink = (*attachments)[endpoints.Find(to)].sink;
       transmitters_.push_back(std::make_unique<Transmitter>(context_, 2 * i + direction, link.rate_bps,
                                                             link.delay, source, sink));
+      if (wiring.to != nullptr && topology.switch_settings.forwarding == Forwarding::kCutThrough) {
+        transmitters_.back()->set_cut_through_bytes(kCutThroughBytes);
+      }
       wiring.gate = source->gate();
       wiring_.push_back(wiring);
     }
@@ -73,7 +76,7 @@ void Network::Build(const Topology& topology, std::vector<Attachment>* attachmen
   for (const auto& node : switches_) node->Configure();
   link_up_.assign(topology.links.size(), true);
   routes_ = std::make_unique<RouteTable>(&topology, &topology.routing);
-  routes_->Compute(link_up_);
+  routes_->Update(link_up_);
 }
 
 void Network::ConnectEnds(uint32_t directed_link, const LinkSpec& link, Attachment* attachment) {
@@ -88,6 +91,7 @@ void Network::ConnectEnds(uint32_t directed_link, const LinkSpec& link, Attachme
   }
   if (wiring.from != nullptr) {
     wiring.from->Connect(transmitter, far_gate);
+    wiring.from->set_incoming(transmitters_[directed_link ^ 1].get());
     return;
   }
   attachment->uplink = transmitter;
@@ -153,7 +157,7 @@ void Network::Sample(Picos interval, std::function<void(Picos)> call) {
 void Network::OnEvent(uint32_t kind, uint64_t) {
   if (kind == kReroute) {
     reroute_event_ = false;
-    routes_->Compute(link_up_);
+    routes_->Update(link_up_);
     return;
   }
   sample_(context_->scheduler.Now());

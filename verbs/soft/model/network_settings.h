@@ -26,6 +26,13 @@ enum class QueueMode : uint8_t {
   kTrim,       // a full queue cuts packets to their headers (Ultra Ethernet)
 };
 
+// When a switch begins to send a packet.
+enum class Forwarding : uint8_t {
+  kStoreAndForward,  // it has arrived whole
+  kCutThrough,       // kCutThroughBytes of it have arrived, where it leaves no faster than it comes
+};
+inline constexpr uint32_t kCutThroughBytes = 64;
+
 // Ethernet: how the buffer of a kLossless switch is shared.
 enum class BufferMode : uint8_t {
   kStatic,   // every (ingress port, priority) pauses at xoff_bytes and resumes at xon_bytes
@@ -51,6 +58,7 @@ struct EcnSettings {
 struct SwitchSettings {
   // Both link layers.
   QueueMode queue = QueueMode::kLossless;
+  Forwarding forwarding = Forwarding::kStoreAndForward;
   EcnSettings ecn;
 
   // Ethernet.
@@ -117,6 +125,9 @@ struct DcqcnSettings {
   uint64_t rate_hai_bps = 400'000'000;
   uint32_t fast_recovery_rounds = 5;
   Picos cnp_interval = 50 * kPicosPerUs;  // at most one per queue pair
+  // 0: a CNP cuts the rate and raises alpha at once. Else both look for CNPs by their own clocks, the rate every
+  // reduce_period and alpha every alpha_timer from the first CNP on, as NICs do (rate_reduce_monitor_period).
+  Picos reduce_period = 0;
   uint64_t min_rate_bps = 10'000'000;
 };
 

@@ -126,6 +126,10 @@ const PortCounters* NicImpl::counters(uint32_t port) const {
 }
 
 void NicImpl::Deliver(Port* port, const Packet& packet) {
+  if (packet.destination_qp >= kFirstTrafficNumber && !dead_) {
+    core_.traffic->Deliver(packet);
+    return;
+  }
   Qp* qp = dead_ ? nullptr : FindQp(packet.destination_qp);
   if (qp == nullptr || qp->port != port) {
     ++port->counters().dropped_packets;
@@ -226,6 +230,9 @@ void NicImpl::Die() {
   NotifyProcesses(IBV_EVENT_DEVICE_FATAL, 0);
   for (const uint32_t number : numbers) {
     if (Qp* qp = FindQp(number)) qp->EnterError();
+  }
+  for (const auto& port : ports_) {
+    if (core_.traffic != nullptr) core_.traffic->EndpointDied(port->endpoint());
   }
 }
 

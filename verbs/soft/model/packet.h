@@ -75,7 +75,8 @@ struct alignas(64) Packet {
   bool corrupted = false;  // the receiver will drop it
   uint8_t sl = 0;
   uint8_t traffic_class = 0;
-  uint8_t hops = 0;  // switches passed
+  uint8_t hops = 0;     // switches passed
+  uint16_t egress = 0;  // port of the switch it will leave by, while it is still arriving
 
   alignas(64) PayloadRef payload;
   uint32_t payload_offset = 0;
@@ -86,8 +87,9 @@ struct alignas(64) Packet {
   bool compare_swap = false;
   // Of the request, or anything a transport of the model alone wants to carry.
   uint64_t remote_address = 0;
-  uint64_t length = 0;          // of the whole message (RETH)
-  uint64_t compare_or_add = 0;  // atomic response: the value before; write: where in the message the data goes
+  uint64_t length = 0;  // of the whole message (RETH)
+  uint64_t compare_or_add =
+      0;  // atomic response: the value before; write: where in the message the data goes
   uint64_t swap = 0;
 };
 static_assert(sizeof(Packet) == 128);

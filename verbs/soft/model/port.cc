@@ -58,7 +58,10 @@ void Port::Finish(Packet* packet) {
   }
   if (!up_ || packet->corrupted || packet->destination != endpoint_) {
     ++counters_.dropped_packets;
-    if (packet->corrupted) ++counters_.corrupted_packets;
+    if (packet->corrupted) {
+      ++counters_.corrupted_packets;
+      ++context_->statistics.corrupted_packets;
+    }
   } else {
     ++counters_.rx_packets;
     counters_.rx_bytes += packet->wire_bytes;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <utility>
 
 #include "verbs/soft/model/random.h"
 #include "verbs/soft/model/topology_check.h"
@@ -125,43 +125,86 @@ void RouteTable::AddStatic(const StaticRoute& route) {
   }
 }
 
-void RouteTable::Compute(const std::vector<bool>& link_up) {
-  const auto count = static_cast<uint32_t>(switches_);
-  routes_.assign(size_t{count} * count, 0);
-  candidates_.assign(1, {});
-  std::vector<bool> is_edge(count);
+void RouteTable::Update(const std::vector<bool>& link_up) {
   for (Edge& edge : edges_) {
-    if (edge.node == kNone) continue;
-    is_edge[edge.node] = true;
-    edge.up = link_up[edge.link];
+    if (edge.node != kNone) edge.up = link_up[edge.link];
   }
-  std::map<std::vector<uint32_t>, uint32_t> known;
-  std::vector<uint32_t> distance(count);
-  std::vector<uint32_t> order;
+  // Lists stay while somebody may name them; a fabric whose links change for ever starts again now and then.
+  constexpr size_t kMaxLists = 1 << 20;
+  if (link_up_.empty() || candidates_.size() > kMaxLists) {
+    link_up_ = link_up;
+    routes_.assign(switches_ * switches_, kUnknown);
+    distances_.assign(switches_ * switches_, kFar);
+    known_.assign(switches_, false);
+    candidates_.assign(1, {});
+    lists_.clear();
+    lists_[{}] = 0;
+    return;
+  }
+  std::vector<uint32_t> changed;
+  for (uint32_t link = 0; link < link_up.size(); ++link) {
+    if (link_up[link] != link_up_[link]) changed.push_back(link);
+  }
+  link_up_ = link_up;
+  for (const uint32_t link : changed) LinkChanged(link, link_up[link]);
+}
+
+void RouteTable::LinkChanged(uint32_t link, bool up) {
+  const LinkEnd& a = topology_->links[link].a;
+  const LinkEnd& b = topology_->links[link].b;
+  if (!a.is_switch || !b.is_switch) return;
+  for (uint32_t target = 0; target < switches_; ++target) {
+    if (!known_[target]) continue;
+    const uint16_t from_a = distances_[target * switches_ + a.node];
+    const uint16_t from_b = distances_[target * switches_ + b.node];
+    // Between two switches that are equally far no shortest path runs.
+    if (from_a == from_b) continue;
+    const uint32_t farther = from_a > from_b ? a.node : b.node;
+    // Distances stay where the farther one keeps a way, or wins one of the length that it has.
+    const bool near = from_a != kFar && from_b != kFar && (from_a - from_b == 1 || from_b - from_a == 1);
+    const uint32_t list = near ? ListOf(farther, target) : 0;
+    if (list == 0 || (up && !near)) {
+      Forget(target);
+    } else {
+      routes_[size_t{farther} * switches_ + target] = list;
+    }
+  }
+}
+
+void RouteTable::Forget(uint32_t target) const {
+  known_[target] = false;
+  for (size_t node = 0; node < switches_; ++node) routes_[node * switches_ + target] = kUnknown;
+}
+
+uint32_t RouteTable::ListOf(uint32_t node, uint32_t target) const {
+  const uint16_t* distance = &distances_[target * switches_];
   std::vector<uint32_t> ports;
-  for (uint32_t target = 0; target < count; ++target) {
-    if (!is_edge[target]) continue;
-    std::fill(distance.begin(), distance.end(), kNone);
-    distance[target] = 0;
-    order.assign(1, target);
-    for (size_t i = 0; i < order.size(); ++i) {
-      for (const Neighbour& next : neighbours_[order[i]]) {
-        if (distance[next.node] != kNone || !link_up[next.link]) continue;
-        distance[next.node] = distance[order[i]] + 1;
-        order.push_back(next.node);
-      }
-    }
-    for (const uint32_t node : order) {
-      if (node == target) continue;
-      ports.clear();
-      for (const Neighbour& next : neighbours_[node]) {
-        if (distance[next.node] + 1 == distance[node] && link_up[next.link]) ports.push_back(next.port);
-      }
-      const auto [entry, added] = known.emplace(ports, static_cast<uint32_t>(candidates_.size()));
-      if (added) candidates_.push_back(ports);
-      routes_[size_t{node} * count + target] = entry->second;
+  for (const Neighbour& next : neighbours_[node]) {
+    if (distance[next.node] + 1 == distance[node] && link_up_[next.link]) ports.push_back(next.port);
+  }
+  const auto [entry, added] = lists_.emplace(std::move(ports), static_cast<uint32_t>(candidates_.size()));
+  if (added) candidates_.push_back(entry->first);
+  return entry->second;
+}
+
+uint32_t RouteTable::Find(uint32_t node, uint32_t target) const {
+  uint16_t* distance = &distances_[target * switches_];
+  std::fill(distance, distance + switches_, kFar);
+  distance[target] = 0;
+  std::vector<uint32_t> order = {target};
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (const Neighbour& next : neighbours_[order[i]]) {
+      if (distance[next.node] != kFar || !link_up_[next.link]) continue;
+      distance[next.node] = static_cast<uint16_t>(distance[order[i]] + 1);
+      order.push_back(next.node);
     }
   }
+  for (uint32_t from = 0; from < switches_; ++from) {
+    routes_[size_t{from} * switches_ + target] =
+        from == target || distance[from] == kFar ? 0 : ListOf(from, target);
+  }
+  known_[target] = true;
+  return routes_[size_t{node} * switches_ + target];
 }
 
 }  // namespace sluice::soft

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -39,8 +40,9 @@ class RouteTable {
 
   // Both must outlive the table.
   RouteTable(const Topology* topology, const RoutingSettings* settings);
-  // From the links that are up: one flag per link of the topology.
-  void Compute(const std::vector<bool>& link_up);
+  // One flag per link of the topology. Before the first call there are no routes. Routes towards a switch are
+  // found when a packet first asks for them; a change of few links touches what it must and no more.
+  void Update(const std::vector<bool>& link_up);
 
   // Ports of `node` on shortest paths to the endpoint; empty: none.
   std::span<const uint32_t> Candidates(uint32_t node, uint32_t endpoint) const {
@@ -48,7 +50,9 @@ class RouteTable {
     const Edge& edge = edges_[endpoint];
     if (edge.node == node) return {&edge.port, edge.up ? size_t{1} : size_t{0}};
     if (edge.node == kNone) return {};
-    return candidates_[routes_[size_t{node} * switches_ + edge.node]];
+    uint32_t list = routes_[size_t{node} * switches_ + edge.node];
+    if (list == kUnknown) list = Find(node, edge.node);
+    return candidates_[list];
   }
   // Index of the candidate that the flow draws at `node`.
   uint32_t Draw(uint32_t node, uint32_t flow, size_t count) const {
@@ -77,6 +81,15 @@ class RouteTable {
     uint32_t port;
     uint32_t link;
   };
+  static constexpr uint32_t kUnknown = UINT32_MAX;
+  static constexpr uint16_t kFar = UINT16_MAX;  // no way
+
+  // Routes from everywhere to `target`; returns the list of `node`.
+  uint32_t Find(uint32_t node, uint32_t target) const;
+  void Forget(uint32_t target) const;
+  // By the distances that are known; 0: none.
+  uint32_t ListOf(uint32_t node, uint32_t target) const;
+  void LinkChanged(uint32_t link, bool up);
 
   const Topology* topology_;
   const RoutingSettings* settings_;
@@ -84,9 +97,14 @@ class RouteTable {
   std::vector<Edge> edges_;                         // by endpoint
   std::vector<std::vector<Neighbour>> neighbours_;  // by switch
   std::vector<uint64_t> seeds_;                     // by switch
-  // One list per distinct set, the first empty; routes_[node * switches + edge switch] names a list.
-  std::vector<std::vector<uint32_t>> candidates_;
-  std::vector<uint32_t> routes_;
+  std::vector<bool> link_up_;
+  // Found on demand, by edge switch. One list per distinct set, the first empty; routes_[node * switches + edge
+  // switch] names a list.
+  mutable std::vector<std::vector<uint32_t>> candidates_;
+  mutable std::map<std::vector<uint32_t>, uint32_t> lists_;
+  mutable std::vector<uint32_t> routes_;
+  mutable std::vector<uint16_t> distances_;  // [edge switch * switches + node]
+  mutable std::vector<bool> known_;          // by edge switch
   std::unordered_map<uint64_t, uint32_t> static_routes_;
 };
 

@@ -22,7 +22,8 @@ void SendGate::Collect() {
 
 void SendGate::WakeAtFirst() {
   if (!waits_for_credits_ || credits_->returning.empty()) return;
-  const Picos at = credits_->returning.front().at;
+  // What is here already is taken when the link is idle: a time that has passed would never come.
+  const Picos at = std::max(credits_->returning.front().at, context_->scheduler.Now());
   if (credits_->wake_at <= at) return;
   credits_->wake_at = at;
   context_->scheduler.At(at, this, kCredit);

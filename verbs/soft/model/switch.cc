@@ -55,6 +55,30 @@ void Switch::Forward(SwitchPort* in, Packet* packet) {
     Drop(in, nullptr, packet);
     return;
   }
+  // A link that is faster than the packet comes would run out of bytes: stored first.
+  const Picos tail = in->incoming()->TailTime(packet->wire_bytes);
+  if (tail != 0 && out->transmitter()->rate_bps() > in->incoming()->rate_bps()) {
+    packet->egress = static_cast<uint16_t>(out_index);
+    context_->scheduler.At(context_->scheduler.Now() + tail, this, kTailArrived,
+                           reinterpret_cast<uint64_t>(packet));
+    return;
+  }
+  Queue(in, out, packet);
+}
+
+void Switch::OnEvent(uint32_t kind, uint64_t argument) {
+  if (kind == kTailArrived) {
+    auto* packet = reinterpret_cast<Packet*>(argument);
+    Queue(port(packet->ingress), port(packet->egress), packet);
+    return;
+  }
+  const Passing first = passing_.front();
+  passing_.PopFront();
+  Append(first.out, first.packet);
+  if (!passing_.empty()) context_->scheduler.At(context_->scheduler.Now(), this, kPassed);
+}
+
+void Switch::Queue(SwitchPort* in, SwitchPort* out, Packet* packet) {
   if (!in->uses_credits() && settings_->queue != QueueMode::kUnbounded) {
     const bool admitted =
         settings_->queue == QueueMode::kLossless ? AdmitLossless(in, out, packet) : AdmitOrTrim(out, packet);
@@ -64,21 +88,14 @@ void Switch::Forward(SwitchPort* in, Packet* packet) {
     }
   }
   if (!context_->staged_events) {
-    Queue(out, packet);
+    Append(out, packet);
     return;
   }
   passing_.PushBack() = {packet, out};
-  if (passing_.size() == 1) context_->scheduler.At(context_->scheduler.Now(), this, 0);
+  if (passing_.size() == 1) context_->scheduler.At(context_->scheduler.Now(), this, kPassed);
 }
 
-void Switch::OnEvent(uint32_t, uint64_t) {
-  const Passing first = passing_.front();
-  passing_.PopFront();
-  Queue(first.out, first.packet);
-  if (!passing_.empty()) context_->scheduler.At(context_->scheduler.Now(), this, 0);
-}
-
-void Switch::Queue(SwitchPort* out, Packet* packet) {
+void Switch::Append(SwitchPort* out, Packet* packet) {
   if (settings_->ecn.enabled && !settings_->ecn.at_dequeue) {
     MaybeMark(&out->queue(packet->lane), out->transmitter()->rate_bps(), packet);
   }

@@ -1,5 +1,4 @@
-// A store-and-forward switch: finds the port a packet leaves by, and what becomes of a packet when there is
-// no room for it.
+// A switch: finds the port a packet leaves by, and what becomes of a packet when there is no room for it.
 //
 // Thread rule: single threaded.
 #pragma once
@@ -35,9 +34,9 @@ class Switch final : public EventTarget {
   // Everything queued is lost.
   void Reset();
 
-  void OnEvent(uint32_t kind, uint64_t argument) override;
-  // A packet has arrived whole by `in`.
+  // A packet has arrived by `in`: whole, or with cut-through its first bytes.
   void Forward(SwitchPort* in, Packet* packet);
+  void OnEvent(uint32_t kind, uint64_t argument) override;
   // The buffer of a packet that came by port `ingress` is free.
   void Release(uint32_t ingress, uint32_t lane, uint32_t bytes);
   Network* network() { return network_; }
@@ -46,11 +45,14 @@ class Switch final : public EventTarget {
   bool marks_at_dequeue() const { return settings_->ecn.enabled && settings_->ecn.at_dequeue; }
 
  private:
+  enum EventKind : uint32_t { kTailArrived, kPassed };
   struct Passing {
     Packet* packet;
     SwitchPort* out;
   };
-  void Queue(SwitchPort* out, Packet* packet);
+  // Accepts the packet for the queue of `out`, or drops it.
+  void Queue(SwitchPort* in, SwitchPort* out, Packet* packet);
+  void Append(SwitchPort* out, Packet* packet);
   bool AdmitLossless(SwitchPort* in, SwitchPort* out, Packet* packet);
   bool AdmitOrTrim(SwitchPort* out, Packet* packet);
   bool QueueTrimmed(SwitchPort* out, Packet* packet);

@@ -68,6 +68,9 @@ class SwitchPort final : public PacketSource, public PacketSink {
   void ReturnCredits(uint32_t lane, uint32_t wire_bytes, Picos at);
 
   void Connect(Transmitter* transmitter, SendGate* upstream);
+  // The other direction of the link.
+  void set_incoming(const Transmitter* incoming) { incoming_ = incoming; }
+  const Transmitter* incoming() const { return incoming_; }
   Transmitter* transmitter() const { return transmitter_; }
   bool connected() const { return transmitter_ != nullptr; }
   SendGate* gate() override { return &gate_; }
@@ -92,6 +95,7 @@ class SwitchPort final : public PacketSource, public PacketSink {
   Switch* owner_;
   Transmitter* transmitter_ = nullptr;
   SendGate* upstream_ = nullptr;  // of whoever sends to this port
+  const Transmitter* incoming_ = nullptr;
   uint32_t index_;
   uint32_t nonempty_ = 0;  // a bit per lane
   uint64_t total_bytes_ = 0;

@@ -12,6 +12,7 @@
 
 #include "verbs/soft/model/faults_plan.h"
 #include "verbs/soft/model/topology_check.h"
+#include "verbs/soft/model/topology_effect.h"
 #include "verbs/soft/model/topology_names.h"
 #include "verbs/soft/model/topology_network.h"
 #include "verbs/soft/model/topology_settings.h"
@@ -232,8 +233,15 @@ Status ApplyNetwork(const std::vector<TextSection>& sections, const std::vector<
     }
     return found;
   });
-  return status.message().starts_with("topology: ") ? InvalidArgument(where + ": " + status.message())
-                                                    : status;
+  if (!status.ok()) {
+    return status.message().starts_with("topology: ") ? InvalidArgument(where + ": " + status.message())
+                                                      : status;
+  }
+  for (const TextSection& section : sections) {
+    if (section.name == "routing") continue;
+    SLUICE_RETURN_IF_ERROR(CheckEffect(section.name, section.entries, *topology));
+  }
+  return {};
 }
 
 // Cuts "switches.pool" out of the entries of a topology and puts it, as "pool", into the section it names.
@@ -252,6 +260,13 @@ bool BelongsToSection(const TextEntry& entry) {
   const size_t dot = entry.key.find('.');
   return entry.key == "switch" || entry.key == "nic" ||
          (dot != std::string::npos && IsNetworkSection(std::string_view(entry.key).substr(0, dot)));
+}
+
+// Refuses faults and background traffic that name nothing of this topology, before anything starts.
+Status CheckEvents(const Topology& topology) {
+  const auto fault_plan = FaultPlan::Make(topology, topology.faults, topology.seed);
+  if (!fault_plan.ok()) return fault_plan.status();
+  return CheckBackground(topology, topology.background);
 }
 
 }  // namespace
@@ -358,11 +373,19 @@ Result<Topology> Topology::FromToml(std::string_view toml, std::string_view file
   topology->faults = std::move(faults);
   topology->background = std::move(background);
   SLUICE_RETURN_IF_ERROR(ApplyNetwork(network, routes, where, &*topology));
-  // Refuses what names nothing of this topology, before anything starts.
-  const auto fault_plan = FaultPlan::Make(*topology, topology->faults, topology->seed);
-  if (!fault_plan.ok()) return fault_plan.status();
-  SLUICE_RETURN_IF_ERROR(CheckBackground(*topology, topology->background));
+  SLUICE_RETURN_IF_ERROR(CheckEvents(*topology));
   return topology;
+}
+
+Status Topology::Add(std::string_view more_faults, std::string_view more_background) {
+  Result<std::vector<FaultSpec>> fault_specs = FaultSpec::ListFromText(more_faults);
+  if (!fault_specs.ok()) return fault_specs.status();
+  Result<std::vector<BackgroundSpec>> traffic = BackgroundSpec::ListFromText(more_background);
+  if (!traffic.ok()) return traffic.status();
+  faults.insert(faults.end(), fault_specs->begin(), fault_specs->end());
+  background.insert(background.end(), traffic->begin(), traffic->end());
+  SLUICE_RETURN_IF_ERROR(CheckEvents(*this));
+  return CheckTopology(*this);
 }
 
 Result<Topology> Topology::FromFile(const std::string& path) {

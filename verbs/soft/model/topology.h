@@ -113,7 +113,7 @@ struct Topology {
   NicSettings nic_settings;        // of every NIC
   RoutingSettings routing;
   std::vector<FaultSpec> faults;           // Fabric::Create starts them
-  std::vector<BackgroundSpec> background;  // for those who can play it, see MakeBackground
+  std::vector<BackgroundSpec> background;  // played over a fabric, see model_traffic.h, and in a Simulation
   uint64_t seed = 1;                       // of the random times of faults and background
   // Hosts are handed out as processes ask (Fabric::AcquireHost) and `hosts` is only the upper bound.
   bool on_demand = false;
@@ -125,6 +125,9 @@ struct Topology {
   static Result<Topology> FromFile(const std::string& path);
   static Result<Topology> FromToml(std::string_view toml, std::string_view file_name);
   static Result<Topology> FromText(std::string_view one_line);
+  // More faults and background traffic, each as lines separated by ";", beside those that the topology has.
+  // What names nothing of this topology is refused.
+  Status Add(std::string_view more_faults, std::string_view more_background);
 };
 
 }  // namespace sluice::soft

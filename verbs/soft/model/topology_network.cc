@@ -118,6 +118,10 @@ constexpr Key<S> kSwitchKeys[] = {
      [](S* s, const TextEntry& e) {
        return ReadEnum(e, {"unbounded", "lossless", "drop-tail", "trim"}, &s->queue);
      }},
+    {"forwarding",
+     [](S* s, const TextEntry& e) {
+       return ReadEnum(e, {"store-and-forward", "cut-through"}, &s->forwarding);
+     }},
     {"buffer",
      [](S* s, const TextEntry& e) {
        return ReadEnum(e, {"static", "dynamic"}, &s->buffer);
@@ -235,6 +239,8 @@ constexpr Key<N> kNicKeys[] = {
      [](N* n, const TextEntry& e) { return ReadCount(e, 1, 100, &n->dcqcn.fast_recovery_rounds); }},
     {"dcqcn_cnp_interval",
      [](N* n, const TextEntry& e) { return ReadTime(e, kPicosPerSecond, &n->dcqcn.cnp_interval); }},
+    {"dcqcn_reduce_period",
+     [](N* n, const TextEntry& e) { return ReadTime(e, kPicosPerSecond, &n->dcqcn.reduce_period); }},
     {"dcqcn_min_rate", [](N* n, const TextEntry& e) { return ReadRate(e, &n->dcqcn.min_rate_bps); }},
 };
 

@@ -97,7 +97,7 @@ void Transmitter::Send(Packet* packet) {
     return;
   }
   if (fate == PacketFate::kCorrupt) packet->corrupted = true;
-  packet->arrival = busy_until_ + delay_;
+  packet->arrival = busy_until_ + delay_ - (control ? 0 : TailTime(packet->wire_bytes));
   wire_.Push(packet);
   if (!arrival_event_ && !context_->staged_events) {
     arrival_event_ = true;

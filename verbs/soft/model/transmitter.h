@@ -1,5 +1,6 @@
 // One direction of a link: takes a packet from its source whenever it is idle, keeps it for its serialisation
-// time, and delivers it, whole, to its sink one propagation delay later (store and forward). Costs one event
+// time, and delivers it to its sink one propagation delay later: whole, or for a switch that cuts through when
+// its first bytes are there. Costs one event
 // per packet on an idle link and two on a busy one; packets on the wire need one entry in the event queue,
 // not one each.
 //
@@ -81,6 +82,14 @@ class Transmitter final : public EventTarget {
   // Down: what is on the wire is lost, and so is what is sent.
   void SetUp(bool up);
   bool up() const { return up_; }
+  // The sink takes packets when so much of them has arrived; 0: whole.
+  void set_cut_through_bytes(uint32_t bytes) { cut_through_bytes_ = bytes; }
+  // From the time at which the sink takes a packet until its last byte is there.
+  Picos TailTime(uint32_t bytes) const {
+    return cut_through_bytes_ == 0 || bytes <= cut_through_bytes_
+               ? 0
+               : TimeOf(bytes) - TimeOf(cut_through_bytes_);
+  }
   void set_counted(bool counted) { counted_ = counted; }
   void set_from_host(bool from_host) { from_host_ = from_host; }
   uint32_t id() const { return id_; }
@@ -127,6 +136,7 @@ class Transmitter final : public EventTarget {
   PacketQueue beside_;  // staged events: control packets on their way
   uint32_t left_ = 0;   // staged events: packets of wire_ that have left, all but one at the most
   uint32_t id_;
+  uint32_t cut_through_bytes_ = 0;
   bool up_ = true;
   bool counted_ = true;  // false: a loop inside a NIC, no link
   bool from_host_ = false;

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "verbs/soft/calls/start_fabric.h"
 #include "verbs/soft/daemon/sysfs_tree.h"
+#include "verbs/soft/flows/background_player.h"
 #include "verbs/soft/ipc/socket.h"
-#include "verbs/soft/model/background.h"
 #include "verbs/soft/model/network_truth.h"
 #include "verbs/soft/model/topology_network.h"
 #include "verbs/soft/virtual/direct_session.h"
@@ -94,11 +95,22 @@ class VirtualFabricImpl final : public VirtualFabric {
   VirtualStatistics statistics() const override {
     std::lock_guard lock(core_.mutex);
     const FabricStatistics all = core_.fabric->statistics();
-    return {all.events, all.packet_hops, all.dropped_packets, all.trace_hash};
+    return {all.events, all.packet_hops, all.dropped_packets, all.corrupted_packets, all.trace_hash};
   }
   TruthSummary truth() const override {
     std::lock_guard lock(core_.mutex);
     return Summarise(core_.fabric->topology(), core_.fabric->truth());
+  }
+  const char* DescribeQueues() override {
+    std::lock_guard lock(core_.mutex);
+    const Topology& topology = core_.fabric->topology();
+    text_.clear();
+    core_.fabric->truth().ForEachQueue([&](const QueueTruth& queue) {
+      if (queue.bytes == 0) return;
+      text_ += "switch " + topology.switches[queue.switch_index].name + " port " + std::to_string(queue.port) +
+               " lane " + std::to_string(queue.lane) + ": " + std::to_string(queue.bytes) + " bytes\n";
+    });
+    return text_.c_str();
   }
   void TrackDestinations() override {
     std::lock_guard lock(core_.mutex);
@@ -136,19 +148,13 @@ class VirtualFabricImpl final : public VirtualFabric {
   Status CreateFabric(const VirtualFabricSettings& settings) {
     Result<TopologySource> source = ReadTopologySource(settings.topology);
     if (!source.ok()) return source.status();
-    Result<Topology> topology = source->is_file ? Topology::FromToml(source->content, source->name)
-                                                : Topology::Parse(source->content);
+    Result<Topology> topology = TopologyOf(*source);
     if (!topology.ok()) return topology.status();
     SLUICE_RETURN_IF_ERROR(ApplyOverrides(settings.overrides, &*topology));
-    Result<std::vector<BackgroundSpec>> background = BackgroundSpec::ListFromText(settings.background);
-    if (!background.ok()) return background.status();
-    topology->background.insert(topology->background.end(), background->begin(), background->end());
-    SLUICE_RETURN_IF_ERROR(CheckBackground(*topology, topology->background));
-    Result<std::vector<FaultSpec>> faults = FaultSpec::ListFromText(settings.faults);
-    if (!faults.ok()) return faults.status();
-    topology->faults.insert(topology->faults.end(), faults->begin(), faults->end());
+    SLUICE_RETURN_IF_ERROR(topology->Add(settings.faults, settings.background));
     if (settings.seed != nullptr) topology->seed = topology->routing.seed = *settings.seed;
-    Result<std::unique_ptr<Fabric>> fabric = Fabric::Create(std::move(*topology), &core_.pool);
+    Result<std::unique_ptr<Fabric>> fabric =
+        Fabric::Create(std::move(*topology), &core_.pool, MakeBackgroundPlayer);
     if (!fabric.ok()) return fabric.status();
     core_.fabric = std::move(*fabric);
     std::lock_guard files_lock(files_mutex_);

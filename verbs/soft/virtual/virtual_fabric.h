@@ -39,6 +39,7 @@ struct VirtualStatistics {
   uint64_t events = 0;
   uint64_t packet_hops = 0;
   uint64_t dropped_packets = 0;
+  uint64_t corrupted_packets = 0;
   uint64_t trace_hash = 0;
 };
 
@@ -55,7 +56,8 @@ struct VirtualFabricSettings {
 
 class VirtualFabric {
  public:
-  // Once.
+  // Once. Faults and background traffic of SLUICE_FABRIC_FAULTS and SLUICE_FABRIC_BACKGROUND are added to the
+  // topology's.
   virtual const char* Create(const VirtualFabricSettings& settings) = 0;
   // Where its files are: what others put there goes with RemoveFiles as well.
   virtual const char* directory() const = 0;
@@ -91,6 +93,8 @@ class VirtualFabric {
   virtual VirtualStatistics statistics() const = 0;
   // What happened inside the network, which no plugin sees.
   virtual TruthSummary truth() const = 0;
+  // Where packets lie in switches now, one line each; good until the next call.
+  virtual const char* DescribeQueues() = 0;
   // Of the bytes inside switches, counted from TrackDestinations on.
   virtual void TrackDestinations() = 0;
   virtual uint64_t PeakBytesBoundFor(uint32_t endpoint) const = 0;
