@@ -192,6 +192,18 @@ TEST_F(LaneMarksTest, SourcesThatDisagree) {
   ExpectMarks("roce", policy, "32", "28");
 }
 
+// Row Q3: two service levels on one virtual lane; the packets keep their levels, and lanes work, shared in software or not.
+TEST_F(LaneMarksTest, TwoServiceLevelsOnOneVirtualLane) {
+  const std::string marks =
+      R"({name = "control", sl = 1}, {name = "latency", sl = 2}, {name = "bulk", sl = 3})";
+  for (const char* scheduler : {"-1", "1"}) {
+    for (const auto& [name, sl] : {std::pair{"latency", "2"}, {"bulk", "3"}}) {
+      ExpectMarks("infiniband,switches.sl2vl=0/0/0/0",
+                  {{"SLUICE_POLICY", Policy(name, marks)}, {"SLUICE_SCHEDULER", scheduler}}, sl, "1");
+    }
+  }
+}
+
 // Row Q1: what is out of range stops the plugin, or the communicator whose number it is, with the range.
 FAULT_ROLE(OutOfRange) {
   void* ctx = nullptr;
