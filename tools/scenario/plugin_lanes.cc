@@ -74,7 +74,7 @@ std::string OverridesFor(Lanes lanes, bool infiniband) {
   }
   if (lanes == Lanes::kFloor) {
     // 50 x 4 KB, then one packet of another lane; weights of deficit round robin.
-    return infiniband ? "switches.vl_high=1:255,switches.vl_low=0:64,switches.vl_high_limit=50"
+    return infiniband ? "switches.vl_high=1:255,switches.vl_low=0:64/2:64/3:64,switches.vl_high_limit=50"
                       : "switches.ets=0:2/3:98";
   }
   std::string table = "0";
