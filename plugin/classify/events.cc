@@ -62,10 +62,10 @@ ProfilerEvent EventTables::AddTask(const Task& task) noexcept {
   if (generation == 0) generation = 1;
   TaskSlot& to = tasks_[slot];
   to.generation.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  to.bytes.store(task.operation.bytes, std::memory_order_relaxed);
-  to.packed.store(PackTask(task), std::memory_order_relaxed);
-  to.communicator.store(task.communicator, std::memory_order_relaxed);
+  // Release, each: who reads one of them by acquire sees the mark as well.
+  to.bytes.store(task.operation.bytes, std::memory_order_release);
+  to.packed.store(PackTask(task), std::memory_order_release);
+  to.communicator.store(task.communicator, std::memory_order_release);
   to.generation.store(generation, std::memory_order_release);
   return static_cast<ProfilerEvent>(Pack(process_tag, generation, slot, Kind::kTask));
 }
