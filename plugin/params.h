@@ -102,7 +102,6 @@ struct Params {
   bool profiler = true;        // SLUICE_PROFILER
   bool tuner = true;           // SLUICE_TUNER
   bool statistics = true;      // SLUICE_STATISTICS
-  std::string statistics_dir;  // SLUICE_STATISTICS_DIR; empty: /dev/shm/sluice-UID
 
   // One line each for what was accepted without effect, or looks like a misspelt name. Logged once, at the
   // first init.

@@ -103,13 +103,6 @@ Status StoreClock(const std::string& text, Params& params) {
   return Status::Ok();
 }
 
-Status StoreStatisticsDirectory(const std::string& text, Params& params) {
-  params.statistics_dir = text;
-  if (text.front() == '/') return Status::Ok();
-  return Refuse("SLUICE_STATISTICS_DIR", text, "not an absolute path",
-                "processes of a job start in different places; name the directory from the root");
-}
-
 constexpr ParamStatus kHonoured = ParamStatus::kHonoured;
 constexpr ParamStatus kNoEffect = ParamStatus::kNoEffect;
 constexpr ParamStatus kRefused = ParamStatus::kRefused;
@@ -238,7 +231,7 @@ const ParamSpec kRegistry[] = {
                   "lanes have the same service level and traffic class, so that the network cannot tell them "
                   "apart. 0: never. 1: "
                   "always, for service levels that share one virtual lane."),
-    SLUICE_NUMBER("SLUICE_ACTIVITY_HOLD_US", activity_hold_us, 1, 100000, 50, "us", "Sluice",
+    SLUICE_NUMBER("SLUICE_ACTIVITY_HOLD_US", activity_hold_us, 1, 10000000, 50, "us", "Sluice",
                   "How long a class counts as active on a port after it posted something there."),
     SLUICE_NUMBER(
         "SLUICE_SHARED_BUDGET_US", shared_budget_us, 1, 100000, 15, "us", "Sluice",
@@ -251,8 +244,9 @@ const ParamSpec kRegistry[] = {
                   "Part of a port that is left to the background class while other classes are active."),
     {"SLUICE_SHARED_DIR", "shared_dir", "", "Sluice", kHonoured,
      TextParam{StoreSharedDir, "an absolute path", "/dev/shm"},
-     "Directory in memory through which the processes of one user on one host see each other's activity on a "
-     "port."},
+     "Directory on a file system in memory. In its subdirectory sluice-UID, private to the user, the "
+     "processes of a host see "
+     "each other's activity on a port and publish their statistics."},
     {"SLUICE_CLOCK", "clock_monotonic", "", "Sluice", kHonoured,
      TextParam{StoreClock, "`auto` or `monotonic`", "auto"},
      "Clock of the scheduler. auto: the processor's counter where its rate is constant. monotonic: "
@@ -303,11 +297,6 @@ const ParamSpec kRegistry[] = {
         "SLUICE_STATISTICS", statistics, 0, 1, 1, "", "Sluice",
         "1: publishes counters in a memory-mapped file while the process runs, for tools. 0: counts for "
         "itself only."),
-    {"SLUICE_STATISTICS_DIR", "statistics_dir", "", "Sluice", kHonoured,
-     TextParam{StoreStatisticsDirectory, "an absolute path", ""},
-     "Directory of the statistics files, on a file system in memory. Unset: /dev/shm/sluice-UID, private to "
-     "the "
-     "user."},
     // Accepted without effect.
     SLUICE_NO_EFFECT(
         "NCCL_IB_USE_INLINE", 0, 1, 0, "", "NCCL 2.8",

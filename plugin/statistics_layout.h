@@ -1,7 +1,7 @@
 // Layout of the statistics that a process publishes while it runs: one memory-mapped file, written by the plugin,
 // read by tools.
 //
-//   <SLUICE_STATISTICS_DIR or /dev/shm/sluice-UID>/<pid>.<n>     n: 0, or more where a process holds several plugins
+//   <SLUICE_SHARED_DIR>/sluice-UID/<pid>.<n>     n: 0, or more where a process holds several plugins
 //
 // A header, a directory of tables, tables of fixed rows. A reader finds a table by its name and takes the size of a
 // row from the directory; members are only ever appended. A row is valid from the moment that `rows` counts it, and

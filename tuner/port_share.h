@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/hash.h"
 #include "tuner/policy.h"
 
 namespace sluice {
@@ -101,10 +102,9 @@ class PortShare {
 
   // 48 bits that name a class, never 0.
   static constexpr uint64_t ClassKey(std::string_view name) {
-    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    hash = (hash ^ hash >> 48) & 0xffffffffffff;
-    return hash == 0 ? 1 : hash;
+    const uint64_t hash = Fnv1a(name);
+    const uint64_t folded = (hash ^ hash >> 48) & 0xffffffffffff;
+    return folded == 0 ? 1 : folded;
   }
 
  private:

@@ -18,6 +18,7 @@
 #include "plugin/lanes.h"
 #include "plugin/log.h"
 #include "plugin/params.h"
+#include "plugin/private_directory.h"
 
 namespace sluice {
 namespace {
@@ -59,18 +60,6 @@ void RemoveLeftovers(const std::string& directory) {
     close(fd);
   }
   closedir(dir);
-}
-
-// The default directory is private: nobody else may plant files or links there.
-Status MakeDirectory(const std::string& directory, bool own) {
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return SystemError("cannot make " + directory, errno);
-  struct stat info {};
-  if (lstat(directory.c_str(), &info) != 0) return SystemError("cannot look at " + directory, errno);
-  if (own && (!S_ISDIR(info.st_mode) || info.st_uid != geteuid()))
-    return SystemError(directory +
-                       " belongs to somebody else; name another place with SLUICE_STATISTICS_DIR");
-  return Status::Ok();
 }
 
 struct OpenFile {
@@ -137,9 +126,10 @@ void Statistics::Open() {
   opened_ = true;
   const Result<Params>& params = GetParams();
   if (!params.ok() || !params->statistics) return;
-  const bool own = params->statistics_dir.empty();
-  const std::string directory = own ? "/dev/shm/sluice-" + std::to_string(geteuid()) : params->statistics_dir;
-  Status status = MakeDirectory(directory, own);
+  const std::string directory = PrivateDirectoryPath(params->shared_dir);
+  const Result<int> opened = OpenPrivateDirectory(params->shared_dir);
+  Status status = opened.status();
+  if (opened.ok()) close(*opened);
   OpenFile file;
   if (status.ok()) {
     RemoveLeftovers(directory);

@@ -1,6 +1,7 @@
 #include "plugin/transport/activity_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -12,10 +13,13 @@
 #include <cstdio>
 #include <utility>
 
+#include "plugin/private_directory.h"
+
 namespace sluice {
 namespace {
 
 constexpr int kLayoutVersion = 1;  // of ActivityBoard
+constexpr int kPatienceMs = 1000;
 
 class Descriptor {
  public:
@@ -31,24 +35,14 @@ class Descriptor {
   int fd_;
 };
 
-// The directory of this user, held under its lock: opening and removing exclude each other. -1: errno says why.
-int LockDirectory(const std::string& directory) {
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return -1;
-  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return -1;
-  struct stat status;
-  int error = 0;
-  if (fstat(fd, &status) != 0) {
-    error = errno;
-  } else if (status.st_uid != geteuid()) {
-    error = EACCES;
-  } else if (flock(fd, LOCK_EX) != 0) {
-    error = errno;
+// Takes the lock under which boards are opened and removed. It is held for microseconds; a process that was stopped
+// meanwhile must not stop others, so `patience_ms` bounds the wait.
+bool LockDirectory(int fd, int patience_ms) {
+  for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; ++waited) {
+    if (waited == patience_ms) return false;
+    poll(nullptr, 0, 1);
   }
-  if (error == 0) return fd;
-  close(fd);
-  errno = error;
-  return -1;
+  return true;
 }
 
 std::string FileName(const std::string& port) {
@@ -97,12 +91,13 @@ std::string ActivityFile::NameOf(const Port& port) {
 }
 
 Result<ActivityFile> ActivityFile::Open(const std::string& dir, const std::string& port) {
-  const std::string directory = dir + "/sluice-" + std::to_string(geteuid());
-  const Descriptor lock(LockDirectory(directory));
-  if (lock.get() < 0)
-    return SystemError("the directory " + directory + " cannot be used (SLUICE_SHARED_DIR names its parent)",
-                       errno);
-  const std::string path = directory + FileName(port);
+  Result<int> directory = OpenPrivateDirectory(dir);
+  if (!directory.ok()) return directory.status();
+  const Descriptor lock(*directory);
+  if (!LockDirectory(lock.get(), kPatienceMs))
+    return SystemError("another process holds the lock of " + PrivateDirectoryPath(dir) + " for more than " +
+                       std::to_string(kPatienceMs) + " ms; is it stopped?");
+  const std::string path = PrivateDirectoryPath(dir) + FileName(port);
   const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0) return SystemError("opening " + path, errno);
@@ -134,11 +129,12 @@ Result<ActivityFile> ActivityFile::Private() {
 void ActivityFile::Close() {
   if (board_ == nullptr) return;
   if (!path_.empty()) {
-    const Descriptor lock(LockDirectory(path_.substr(0, path_.rfind('/'))));
+    const Descriptor lock(
+        open(path_.substr(0, path_.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     FreeSeatsOfTheDead(*board_);
     const bool empty = std::all_of(board_->seats.begin(), board_->seats.end(),
                                    [](const ActivityBoard::Seat& seat) { return seat.owner.load() == 0; });
-    if (lock.get() >= 0 && empty) unlink(path_.c_str());
+    if (lock.get() >= 0 && empty && LockDirectory(lock.get(), 0)) unlink(path_.c_str());
   }
   munmap(board_, sizeof(ActivityBoard));
   board_ = nullptr;

@@ -64,6 +64,7 @@ def kind(ob, plugin):
 class Rig:
     def __init__(self, build):
         self.build = os.path.abspath(build)
+        self.shared = tempfile.TemporaryDirectory()
         if not os.path.exists(self.build + "/plugbench"):
             sys.exit(f"{self.build}/plugbench is missing: build the target overhead (scripts/build.sh), or name the directory "
                      "with --build")
@@ -71,8 +72,8 @@ class Rig:
     def environment(self, extra):
         libs = [self.build + "/lib"] + [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
         # callgrind makes time pass some fifty times as fast for the plugin: what Sluice does every few microseconds would be
-        # counted with every message.
-        return dict(os.environ, SLUICE_ACTIVITY_HOLD_US="100000", NULLVERBS_SYSFS=self.build + "/sysfs", LD_BIND_NOW="1", LD_LIBRARY_PATH=":".join(libs),
+        # counted with every message, and more of it on a busy machine. Nor may other processes be seen.
+        return dict(os.environ, SLUICE_ACTIVITY_HOLD_US="10000000", SLUICE_SHARED_DIR=self.shared.name, NULLVERBS_SYSFS=self.build + "/sysfs", LD_BIND_NOW="1", LD_LIBRARY_PATH=":".join(libs),
                     LD_PRELOAD=self.build + "/nullsysfs.so", **extra)
 
     def plugbench(self, plugin, args, extra, callgrind_out=None, only=None):

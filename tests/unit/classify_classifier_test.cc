@@ -10,6 +10,7 @@
 
 #include "plugin/classify/classifier.h"
 #include "plugin/classify/communicator.h"
+#include "plugin/private_directory.h"
 #include "plugin/profiler.h"
 #include "plugin/transport/biased_lock.h"
 #include "tools/statistics/reader.h"
@@ -39,7 +40,8 @@ class StatisticsEnvironment : public testing::Environment {
  public:
   void SetUp() override {
     setenv("SLUICE_POLICY", kPolicy, 1);
-    setenv("SLUICE_STATISTICS_DIR", directory.c_str(), 1);
+    ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+    setenv("SLUICE_SHARED_DIR", shared.c_str(), 1);
     // Left over by a process that was killed; another one's, which lives; and somebody else's.
     std::ofstream(directory + "/1.0") << "x";
     std::ofstream(directory + "/2.0") << "x";
@@ -47,7 +49,8 @@ class StatisticsEnvironment : public testing::Environment {
     held_ = open((directory + "/2.0").c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_EQ(flock(held_, LOCK_EX), 0);
   }
-  const std::string directory = MakeDirectory();
+  const std::string shared = MakeDirectory();
+  const std::string directory = PrivateDirectoryPath(shared);
 
  private:
   int held_ = -1;

@@ -78,7 +78,6 @@ void StartAgainWithMoreStaticTls(const Status& failure, int ranks,
 void SetPluginEnvironment(const soft::VirtualFabric& fabric) {
   setenv("SLUICE_CLOCK", "monotonic", 1);
   setenv("SLUICE_SHARED_DIR", fabric.directory(), 1);
-  setenv("SLUICE_STATISTICS_DIR", (std::string(fabric.directory()) + "/statistics").c_str(), 0);
 }
 
 void PrintFailure(const JobState& state) {

@@ -12,6 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "plugin/params.h"
+#include "plugin/private_directory.h"
+
 namespace sluice {
 
 std::string_view Name(OperationSource source) {
@@ -25,9 +28,8 @@ void StatisticsReader::Unmap::operator()(const StatisticsHeader* header) const {
 }
 
 std::string StatisticsReader::Directory() {
-  const char* const directory = getenv("SLUICE_STATISTICS_DIR");
-  if (directory != nullptr && *directory != '\0') return directory;
-  return "/dev/shm/sluice-" + std::to_string(geteuid());
+  const char* const shared = getenv("SLUICE_SHARED_DIR");
+  return PrivateDirectoryPath(shared != nullptr && *shared != '\0' ? shared : Params().shared_dir);
 }
 
 Result<StatisticsReader> StatisticsReader::Open(const std::string& path) {

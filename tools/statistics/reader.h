@@ -35,7 +35,7 @@ struct ClaimedMessages {
 
 class StatisticsReader {
  public:
-  // SLUICE_STATISTICS_DIR of this process, or the default.
+  // Below SLUICE_SHARED_DIR of this process, or its default.
   static std::string Directory();
   static Result<StatisticsReader> Open(const std::string& path);
   // Every file of the process, in the order in which they were made; none is not an error.

@@ -12,18 +12,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/hash.h"
+
 namespace sluice::soft {
 namespace {
 
 constexpr size_t kMaxInstanceBytes = 48;
 constexpr size_t kMaxFds = 8;
 constexpr size_t kMaxTopologyBytes = 16 * 1024 * 1024;
-
-uint64_t HashText(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return hash;
-}
 
 std::string Variable(const char* name) {
   const char* value = getenv(name);
@@ -130,7 +126,7 @@ Result<TopologySource> ReadTopologySource(const char* value) {
   source.named = (value != nullptr && *value != '\0') || !additions.empty();
   if (value == nullptr || *value == '\0') {
     source.name = "(the default)";
-    if (!additions.empty()) source.hash = HashText(additions);
+    if (!additions.empty()) source.hash = Fnv1a(additions);
     return source;
   }
   const std::string text = value;
@@ -161,7 +157,7 @@ Result<TopologySource> ReadTopologySource(const char* value) {
       return SystemError("SLUICE_FABRIC_TOPOLOGY: cannot read the topology file \"" + text + "\"", errno);
     }
   }
-  source.hash = HashText(source.content + additions);
+  source.hash = Fnv1a(source.content + additions);
   return source;
 }
 
