@@ -42,6 +42,7 @@ struct QpOptions {
   uint8_t sl = 0;
   uint8_t traffic_class = 0;
   uint8_t gid_index = 3;
+  bool with_grh = false;  // InfiniBand: addresses the peer by its GID as well
   ibv_mtu mtu = IBV_MTU_4096;
   uint32_t psn_a = 0x000010;
   uint32_t psn_b = 0xFFFFF0;
@@ -195,6 +196,12 @@ class Rig {
     attr.ah_attr.port_num = 1;
     if (port.link_layer == IBV_LINK_LAYER_INFINIBAND) {
       attr.ah_attr.dlid = port.lid;
+      if (options.with_grh) {
+        GidEntry entry;
+        EXPECT_EQ(0, peer.nic->QueryGid(peer_port, 0, &entry));
+        attr.ah_attr.is_global = 1;
+        attr.ah_attr.grh.dgid = entry.gid;
+      }
     } else {
       GidEntry entry;
       EXPECT_EQ(0, peer.nic->QueryGid(peer_port, options.gid_index, &entry));

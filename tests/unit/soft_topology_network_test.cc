@@ -304,6 +304,8 @@ TEST(SoftTopologyNetwork, ImpossibleCombinationsAreRefused) {
        {"bad.toml:1", "headroom does not fit", "preset deep"}},
       {ib + "vl_low = [[0, 64]]\n", {"bad.toml:4", "SL 1 on VL 1", "would never send"}},
       {ib + "vl_buffer = 4000\n", {"bad.toml:5", "vl_buffer = 4000", "never gets credits"}},
+      // 4182 bytes with a global route header: 66 blocks of 64.
+      {ib + "vl_buffer = 4223\n", {"bad.toml:5", "a packet of 4224 bytes never gets credits"}},
       {"[topology]\nhosts = 2\nlink = \"ib\"\n[nics]\nrate_control = \"dcqcn\"\n",
        {"bad.toml:5", "InfiniBand has no such rate control"}},
       {"[topology]\nhosts = 2\n[nics]\nrate_control = \"dcqcn\"\n", {"bad.toml:4", "ecn = false"}},

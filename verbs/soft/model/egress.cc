@@ -151,15 +151,12 @@ void Egress::Stage() {
   // A client that is asked for a packet may kick.
   if (in_stage_) return;
   in_stage_ = true;
-  // Again while a client that was asked brought another one.
-  for (bool more = true; more;) {
-    more = false;
-    for (uint32_t rest = data_lanes_; rest != 0; rest &= rest - 1) {
-      const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
-      const uint32_t before = lanes_[lane].staged_bytes;
-      StageLane(lane);
-      more = more || lanes_[lane].staged_bytes != before;
-    }
+  // A lane is done when it is full, or its ring empty; a client that is asked may fill the ring of another lane.
+  uint32_t full = 0;
+  while (const uint32_t rest = data_lanes_ & ~full) {
+    const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
+    StageLane(lane);
+    if (lanes_[lane].staged_bytes >= stage_limit_bytes_) full |= 1U << lane;
   }
   in_stage_ = false;
 }
@@ -185,13 +182,20 @@ uint32_t Egress::Eligible(Picos now, uint32_t* ready) {
       }
     }
   }
-  *ready = small | large;
+  const uint32_t heads = large;
+  *ready = small | heads;
   small &= ~gate_.paused();
   large &= ~gate_.paused();
   if (!gate_.has_credits()) return small | large;
   for (uint32_t rest = small; rest != 0; rest &= rest - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
-    if (!gate_.Allows(lane, kAckBytes)) small &= ~(1U << lane);
+    if (gate_.Allows(lane, kAckBytes)) continue;
+    small &= ~(1U << lane);
+    // Nothing waits where the clients have left.
+    if (lanes_[lane].own.empty() && lanes_[lane].acks.next == &lanes_[lane].acks) {
+      ack_lanes_ &= ~(1U << lane);
+      *ready = ack_lanes_ | own_lanes_ | heads;
+    }
   }
   for (uint32_t rest = large; rest != 0; rest &= rest - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
@@ -202,12 +206,14 @@ uint32_t Egress::Eligible(Picos now, uint32_t* ready) {
 
 Packet* Egress::TakeFrom(uint32_t index, Picos now) {
   Lane& lane = lanes_[index];
-  if (!lane.own.empty()) {
+  // Credits for a short data packet may be too few for an acknowledgement.
+  const bool small = gate_.Allows(index, kAckBytes);
+  if (small && !lane.own.empty()) {
     Packet* packet = lane.own.Pop();
     if (lane.own.empty()) own_lanes_ &= ~(1U << index);
     return packet;
   }
-  if ((ack_lanes_ >> index & 1) != 0) {
+  if (small && (ack_lanes_ >> index & 1) != 0) {
     // Not first: in turn with data.
     lane.ack_turn = !lane.ack_turn || host_->settings().acks_first;
     const uint32_t data = staging_ ? staged_lanes_ : data_lanes_;
@@ -221,7 +227,7 @@ Packet* Egress::TakeFrom(uint32_t index, Picos now) {
   }
   if (lane.staged.empty() || lane.staged.front()->arrival > now ||
       !gate_.Allows(index, lane.staged.front()->wire_bytes)) {
-    return (ack_lanes_ >> index & 1) != 0 ? TakeAck(index) : nullptr;
+    return small && (ack_lanes_ >> index & 1) != 0 ? TakeAck(index) : nullptr;
   }
   Packet* packet = lane.staged.Pop();
   lane.staged_bytes -= packet->wire_bytes;
@@ -237,7 +243,12 @@ Packet* Egress::NextPacket() {
     const uint32_t eligible = Eligible(now, &ready);
     const uint32_t lane = eligible == 0 ? kLanes : arbiter_.Pick(eligible);
     if (lane == kLanes) {
-      if (ready != 0) gate_.Block();
+      // What waited may have gone: an acknowledgement that others make unnecessary.
+      if (ready != 0) {
+        gate_.Block();
+      } else {
+        gate_.Unblock();
+      }
       return nullptr;
     }
     Packet* packet = TakeFrom(lane, now);

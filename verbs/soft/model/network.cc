@@ -66,6 +66,7 @@ void Network::Build(const Topology& topology, std::vector<Attachment>* attachmen
         transmitters_.back()->set_cut_through_bytes(kCutThroughBytes);
       }
       wiring.gate = source->gate();
+      wiring.sink = sink;
       wiring_.push_back(wiring);
     }
     for (uint32_t direction = 0; direction < 2; ++direction) {
@@ -168,6 +169,16 @@ void Network::OnEvent(uint32_t kind, uint64_t) {
 LinkTruth Network::link(uint32_t directed_link) const {
   LinkTruth truth = transmitters_[directed_link]->truth();
   if (wiring_[directed_link].gate != nullptr) wiring_[directed_link].gate->AddRunning(&truth);
+  return truth;
+}
+
+CreditTruth Network::credits(uint32_t directed_link, uint32_t lane) const {
+  const Wiring& wiring = wiring_[directed_link];
+  CreditTruth truth;
+  if (wiring.gate == nullptr || !wiring.gate->has_credits()) return truth;
+  wiring.gate->AddCredits(lane, &truth);
+  truth.on_wire = transmitters_[directed_link]->BlocksOnWire(lane);
+  truth.stored = wiring.sink->StoredBlocks(lane);
   return truth;
 }
 

@@ -48,6 +48,7 @@ class Network final : public NetworkTruth, public EventTarget {
   // NetworkTruth.
   uint32_t directed_links() const override { return static_cast<uint32_t>(transmitters_.size()); }
   LinkTruth link(uint32_t directed_link) const override;
+  CreditTruth credits(uint32_t directed_link, uint32_t lane) const override;
   uint32_t switches() const override { return static_cast<uint32_t>(switches_.size()); }
   uint32_t ports(uint32_t switch_index) const override { return switches_[switch_index]->port_count(); }
   QueueTruth queue(uint32_t switch_index, uint32_t port, uint32_t lane) const override;
@@ -87,6 +88,7 @@ class Network final : public NetworkTruth, public EventTarget {
     SendGate* gate = nullptr;
     SwitchPort* from = nullptr;  // nullptr: a NIC
     SwitchPort* to = nullptr;
+    const PacketSink* sink = nullptr;
   };
 
   void ConnectEnds(uint32_t directed_link, const LinkSpec& link, Attachment* attachment);

@@ -48,11 +48,30 @@ struct IngressTruth {
   uint64_t peak_bytes = 0;   // buffered from this port, most on any lane
 };
 
+// The credits of one lane of one direction of a link, in blocks of 64 bytes. At any moment between two events
+// each block of the receiver's buffer is in exactly one of four places.
+struct CreditTruth {
+  uint32_t buffer = 0;     // of the lane at the receiver; 0: a link without credits
+  int32_t at_sender = 0;   // to spend
+  uint32_t returning = 0;  // freed, or lost with its packet; not yet at the sender
+  uint32_t on_wire = 0;    // taken by packets on the link
+  uint32_t stored = 0;     // taken by packets in the receiver's buffer
+
+  bool conserved() const {
+    return at_sender >= 0 &&
+           uint64_t{buffer} == uint64_t{static_cast<uint32_t>(at_sender)} + returning + on_wire + stored;
+  }
+  // Nothing is under way or stored.
+  bool at_rest() const { return conserved() && on_wire == 0 && stored == 0; }
+};
+
 class NetworkTruth {
  public:
   virtual ~NetworkTruth() = default;
   virtual uint32_t directed_links() const = 0;
   virtual LinkTruth link(uint32_t directed_link) const = 0;
+  // Looks at every packet that the receiver stores: for tests.
+  virtual CreditTruth credits(uint32_t directed_link, uint32_t lane) const = 0;
   virtual uint32_t switches() const = 0;
   virtual uint32_t ports(uint32_t switch_index) const = 0;
   virtual QueueTruth queue(uint32_t switch_index, uint32_t port, uint32_t lane) const = 0;

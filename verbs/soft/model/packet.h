@@ -148,4 +148,18 @@ class PacketQueue {
   Packet* tail_ = nullptr;
 };
 
+// InfiniBand counts buffers in blocks; a packet takes whole ones.
+inline constexpr uint32_t kCreditBytes = 64;
+inline uint32_t CreditsOf(uint32_t wire_bytes) {
+  return (wire_bytes + kCreditBytes - 1) / kCreditBytes;
+}
+// Of the packets of a lane in a queue.
+inline uint32_t BlocksOf(const PacketQueue& queue, uint32_t lane) {
+  uint32_t blocks = 0;
+  for (const Packet* packet = queue.front(); packet != nullptr; packet = packet->next) {
+    if (packet->lane == lane) blocks += CreditsOf(packet->wire_bytes);
+  }
+  return blocks;
+}
+
 }  // namespace sluice::soft

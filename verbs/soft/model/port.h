@@ -66,6 +66,7 @@ class Port final : public PacketSink, public EventTarget {
 
   void OnConnected(const EdgeLink& link) override;
   void Receive(Packet* packet) override;
+  uint32_t StoredBlocks(uint32_t lane) const override { return BlocksOf(backlog_, lane); }
   void OnEvent(uint32_t kind, uint64_t argument) override;
 
  private:

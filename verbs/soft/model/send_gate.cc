@@ -9,6 +9,7 @@ namespace sluice::soft {
 void SendGate::UseCredits(uint32_t blocks) {
   credits_ = std::make_unique<Credits>();
   credits_->left.fill(static_cast<int32_t>(blocks));
+  credits_->buffer = blocks;
 }
 
 void SendGate::Collect() {
@@ -93,6 +94,15 @@ void SendGate::AddRunning(LinkTruth* truth) const {
     if ((paused_ >> lane & 1) != 0) truth->pause_time += now - pauses_->since[lane];
   }
   if (blocked_since_ != kNever) truth->transmit_wait += now - blocked_since_;
+}
+
+void SendGate::AddCredits(uint32_t lane, CreditTruth* truth) const {
+  truth->buffer = credits_->buffer;
+  truth->at_sender = credits_->left[lane];
+  const Ring<Return>& returning = credits_->returning;
+  for (uint64_t i = returning.begin(); i != returning.end(); ++i) {
+    if (returning[i].lane == lane) truth->returning += returning[i].blocks;
+  }
 }
 
 void SendGate::OnEvent(uint32_t kind, uint64_t argument) {

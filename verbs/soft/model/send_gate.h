@@ -17,11 +17,6 @@
 
 namespace sluice::soft {
 
-inline constexpr uint32_t kCreditBytes = 64;
-inline uint32_t CreditsOf(uint32_t wire_bytes) {
-  return (wire_bytes + kCreditBytes - 1) / kCreditBytes;
-}
-
 class SendGate final : public EventTarget {
  public:
   explicit SendGate(NetworkContext* context) : context_(context) {}
@@ -41,7 +36,7 @@ class SendGate final : public EventTarget {
   }
   // The source has something to send, but no lane may. Wakes the transmitter when credits come.
   void Block();
-  // Something is sent: ends the time of waiting.
+  // Something is sent, or nothing is left to send: ends the time of waiting.
   void Unblock() {
     if (blocked_since_ != kNever) EndWait();
   }
@@ -58,6 +53,8 @@ class SendGate final : public EventTarget {
   void OnEvent(uint32_t kind, uint64_t argument) override;
   // Up to now, the running pause or wait included.
   void AddRunning(LinkTruth* truth) const;
+  // Buffer, at the sender and on the way back. With credits only.
+  void AddCredits(uint32_t lane, CreditTruth* truth) const;
 
  private:
   enum : uint32_t { kCredit, kApplyPause, kPauseExpired };
@@ -69,6 +66,7 @@ class SendGate final : public EventTarget {
   struct Credits {
     std::array<int32_t, kLanes> left{};
     Ring<Return> returning;  // by time
+    uint32_t buffer = 0;     // blocks of each lane
     Picos wake_at = kNever;
   };
   struct Pauses {

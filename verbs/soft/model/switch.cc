@@ -1,6 +1,7 @@
 #include "verbs/soft/model/switch.h"
 
 #include <bit>
+#include <utility>
 
 #include "verbs/soft/model/network.h"
 #include "verbs/soft/model/topology_network_check.h"
@@ -59,6 +60,7 @@ void Switch::Forward(SwitchPort* in, Packet* packet) {
   const Picos tail = in->incoming()->TailTime(packet->wire_bytes);
   if (tail != 0 && out->transmitter()->rate_bps() > in->incoming()->rate_bps()) {
     packet->egress = static_cast<uint16_t>(out_index);
+    in->TailAwaited(*packet);
     context_->scheduler.At(context_->scheduler.Now() + tail, this, kTailArrived,
                            reinterpret_cast<uint64_t>(packet));
     return;
@@ -69,7 +71,9 @@ void Switch::Forward(SwitchPort* in, Packet* packet) {
 void Switch::OnEvent(uint32_t kind, uint64_t argument) {
   if (kind == kTailArrived) {
     auto* packet = reinterpret_cast<Packet*>(argument);
-    Queue(port(packet->ingress), port(packet->egress), packet);
+    SwitchPort* in = port(packet->ingress);
+    in->TailArrived(*packet);
+    Queue(in, port(packet->egress), packet);
     return;
   }
   const Passing first = passing_.front();
@@ -183,7 +187,24 @@ void Switch::Reset() {
         Drop(in, port.get(), packet);
       }
     }
+    // Nothing is left that waits.
+    if (port != nullptr) port->gate()->Unblock();
   }
+}
+
+uint32_t Switch::QueuedBlocks(uint32_t ingress, uint32_t lane) const {
+  const auto blocks_of = [&](const Packet& packet) {
+    return packet.ingress == ingress && packet.lane == lane ? CreditsOf(packet.wire_bytes) : 0;
+  };
+  uint32_t blocks = 0;
+  for (const auto& port : ports_) {
+    if (port == nullptr) continue;
+    for (const Packet* p = std::as_const(*port).queue(lane).packets.front(); p != nullptr; p = p->next) {
+      blocks += blocks_of(*p);
+    }
+  }
+  for (uint64_t i = passing_.begin(); i != passing_.end(); ++i) blocks += blocks_of(*passing_[i].packet);
+  return blocks;
 }
 
 void Switch::SettlePorts() {

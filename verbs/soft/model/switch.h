@@ -39,6 +39,8 @@ class Switch final : public EventTarget {
   void OnEvent(uint32_t kind, uint64_t argument) override;
   // The buffer of a packet that came by port `ingress` is free.
   void Release(uint32_t ingress, uint32_t lane, uint32_t bytes);
+  // Credits that packets of a lane hold which came by port `ingress` and wait in queues; for tests.
+  uint32_t QueuedBlocks(uint32_t ingress, uint32_t lane) const;
   Network* network() { return network_; }
   // Marks by the length of its queue, if the packet can carry a mark.
   void MaybeMark(LaneQueue* queue, uint64_t rate_bps, Packet* packet);

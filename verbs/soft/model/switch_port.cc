@@ -38,7 +38,11 @@ Packet* SwitchPort::NextPacket() {
   }
   const uint32_t lane = eligible == 0 ? kLanes : arbiter_.Pick(eligible);
   if (lane == kLanes) {
-    if (nonempty_ != 0) gate_.Block();
+    if (nonempty_ != 0) {
+      gate_.Block();
+    } else {
+      gate_.Unblock();
+    }
     return nullptr;
   }
   gate_.Unblock();
@@ -112,6 +116,10 @@ void SwitchPort::Receive(Packet* packet) {
     return;
   }
   owner_->Forward(this, packet);
+}
+
+uint32_t SwitchPort::StoredBlocks(uint32_t lane) const {
+  return tails_[lane] + owner_->QueuedBlocks(index_, lane);
 }
 
 void SwitchPort::ReturnCredits(uint32_t lane, uint32_t wire_bytes, Picos at) {

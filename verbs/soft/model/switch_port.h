@@ -44,6 +44,10 @@ class SwitchPort final : public PacketSource, public PacketSink {
   void OnLost(const Packet& packet) override;
   // PacketSink: from the link.
   void Receive(Packet* packet) override;
+  uint32_t StoredBlocks(uint32_t lane) const override;
+  // A packet that came by this port is stored, but in no queue: its tail is still coming.
+  void TailAwaited(const Packet& packet) { tails_[packet.lane] += CreditsOf(packet.wire_bytes); }
+  void TailArrived(const Packet& packet) { tails_[packet.lane] -= CreditsOf(packet.wire_bytes); }
 
   void Enqueue(Packet* packet, Picos now);
   // The oldest packet of a lane, out of its queue; nullptr: there is none.
@@ -105,6 +109,7 @@ class SwitchPort final : public PacketSource, public PacketSink {
   LaneArbiter arbiter_;
   SendGate gate_;
   std::array<LaneQueue, kLanes> queues_;
+  std::array<uint32_t, kLanes> tails_{};  // blocks
   IngressBuffer ingress_;
   PauseSender pauses_;
 };

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint32_t kRoceHeaderBytes = 82;  // of a data packet on the wire
 constexpr uint32_t kInfiniBandHeaderBytes = 26;
-constexpr uint32_t kFirstAndLastBytes = 20;  // RETH and immediate data
+constexpr uint32_t kInfiniBandGrhBytes = 40;  // more with an address of another subnet
+constexpr uint32_t kFirstAndLastBytes = 20;   // RETH and immediate data
 
 struct LinkLayers {
   bool ethernet = false;
@@ -176,7 +177,9 @@ class Checker {
                    "that VL has no weight in vl_high or vl_low and would never send; add it to a table");
       }
     }
-    const uint64_t packet_bytes = layers_.mtu_bytes + kInfiniBandHeaderBytes + kFirstAndLastBytes;
+    // Buffers are counted in whole blocks.
+    const uint32_t packet_bytes = kCreditBytes * CreditsOf(layers_.mtu_bytes + kInfiniBandHeaderBytes +
+                                                           kInfiniBandGrhBytes + kFirstAndLastBytes);
     if (switches_.vl_buffer_bytes != 0 && switches_.vl_buffer_bytes < packet_bytes) {
       return BadSwitch(
           "vl_buffer", switches_.vl_buffer_bytes,

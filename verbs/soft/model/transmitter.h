@@ -52,6 +52,8 @@ class PacketSink {
   virtual void OnConnected(const EdgeLink&) {}
   // Takes over the packet.
   virtual void Receive(Packet* packet) = 0;
+  // Credits that packets of the lane hold in the receiver's buffer; for tests.
+  virtual uint32_t StoredBlocks(uint32_t /*lane*/) const { return 0; }
 
  protected:
   ~PacketSink() = default;
@@ -105,6 +107,8 @@ class Transmitter final : public EventTarget {
   }
   LinkTruth& truth() { return truth_; }
   const LinkTruth& truth() const { return truth_; }
+  // Credits that packets of the lane on the wire hold; for tests.
+  uint32_t BlocksOnWire(uint32_t lane) const { return BlocksOf(wire_, lane); }
 
   void OnEvent(uint32_t kind, uint64_t argument) override;
   void Prefetch() const override {
