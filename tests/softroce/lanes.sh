@@ -10,18 +10,28 @@ default_rules = true'
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400
 netdev=$(rdma link show rxe0/1 | grep -o 'netdev [^ ]*' | cut -d' ' -f2)
 
+# drain PID LOG: returns when the tcpdump PID has read all that the kernel holds for it. A signal to end makes it forget the rest.
+# It answers SIGUSR1 with "tcpdump: N packets captured, M packets received by filter, ..." on a line of LOG.
+drain() {
+  until tail -n 1 "$2" | awk '/packets? captured/ { exit !($2 == $5 && $2 > 0) } { exit 1 }'; do
+    kill -USR1 "$1"
+    sleep 0.1
+  done
+}
+
 # capture NAME ARGUMENTS...: runs all_reduce, and writes "tos packets bytes" lines of what the port of rxe0 carried to $out/NAME.
 capture() {
   local name=$1 dump peer
   shift
   MASTER_PORT=$((MASTER_PORT + 1))
-  tcpdump -i "$netdev" -s 64 -U -w "$out/$name.pcap" 'udp dst port 4791' 2>"$out/$name.log" &
+  tcpdump -i "$netdev" -s 64 --immediate-mode -U -w "$out/$name.pcap" 'udp dst port 4791' 2>"$out/$name.log" &
   dump=$!
   until grep -q 'listening on' "$out/$name.log"; do kill -0 "$dump" || { cat "$out/$name.log" && exit 1; }; done
   RANK=1 NCCL_IB_HCA='=rxe1' "$sluice" perf --fabric verbs --op all_reduce -c 1 -n 2 -w 1 "$@" &
   peer=$!
   RANK=0 NCCL_IB_HCA='=rxe0' "$sluice" perf --fabric verbs --op all_reduce -c 1 -n 2 -w 1 "$@"
   wait "$peer"
+  drain "$dump" "$out/$name.log"
   kill -INT "$dump"
   wait "$dump" || true
   tcpdump -nn -v -r "$out/$name.pcap" 2>/dev/null | awk '
