@@ -10,32 +10,40 @@ default_rules = true'
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400
 netdev=$(rdma link show rxe0/1 | grep -o 'netdev [^ ]*' | cut -d' ' -f2)
 
-# drain PID LOG: returns when the tcpdump PID has read all that the kernel holds for it. A signal to end makes it forget the rest.
-# It answers SIGUSR1 with "tcpdump: N packets captured, M packets received by filter, ..." on a line of LOG.
-drain() {
-  until tail -n 1 "$2" | awk '/packets? captured/ { exit !($2 == $5 && $2 > 0) } { exit 1 }'; do
-    kill -USR1 "$1"
-    sleep 0.1
-  done
-}
+# A run with a policy of its own marks the end of a capture: tcpdump forgets what it has not read yet when it is told to stop.
+readonly MARK=0x2a
+readonly MARK_POLICY='class = [{name = "control", dscp = 10}, {name = "latency", dscp = 10}, {name = "bulk", dscp = 10}]
+default_rules = true'
 
-# capture NAME ARGUMENTS...: runs all_reduce, and writes "tos packets bytes" lines of what the port of rxe0 carried to $out/NAME.
-capture() {
-  local name=$1 dump peer
-  shift
+# all_reduce ARGUMENTS...: both ranks of it.
+all_reduce() {
+  local peer
   MASTER_PORT=$((MASTER_PORT + 1))
-  tcpdump -i "$netdev" -s 64 --immediate-mode -U -w "$out/$name.pcap" 'udp dst port 4791' 2>"$out/$name.log" &
-  dump=$!
-  until grep -q 'listening on' "$out/$name.log"; do kill -0 "$dump" || { cat "$out/$name.log" && exit 1; }; done
   RANK=1 NCCL_IB_HCA='=rxe1' "$sluice" perf --fabric verbs --op all_reduce -c 1 -n 2 -w 1 "$@" &
   peer=$!
   RANK=0 NCCL_IB_HCA='=rxe0' "$sluice" perf --fabric verbs --op all_reduce -c 1 -n 2 -w 1 "$@"
   wait "$peer"
-  drain "$dump" "$out/$name.log"
+}
+
+# capture NAME ARGUMENTS...: runs all_reduce, and writes "tos packets bytes" lines of what the port of rxe0 carried to $out/NAME.
+capture() {
+  local name=$1 dump
+  shift
+  tcpdump -i "$netdev" -s 64 --immediate-mode -U -w "$out/$name.pcap" 'udp dst port 4791' 2>"$out/$name.log" &
+  dump=$!
+  until grep -q 'listening on' "$out/$name.log"; do kill -0 "$dump" || { cat "$out/$name.log" && exit 1; }; done
+  all_reduce "$@"
+  SLUICE_POLICY=$MARK_POLICY all_reduce -b 8 -e 8 >"$out/$name.mark"
+  until tcpdump -nn -c 1 -r "$out/$name.pcap" "ip[1] = $MARK" 2>/dev/null | grep -q .; do
+    kill -0 "$dump" || { cat "$out/$name.log" && exit 1; }
+    sleep 0.2
+  done
   kill -INT "$dump"
   wait "$dump" || true
-  tcpdump -nn -v -r "$out/$name.pcap" 2>/dev/null | awk '
+  tcpdump -nn -v -r "$out/$name.pcap" 2>/dev/null | awk -v mark=$MARK '
     match($0, /tos 0x[0-9a-f]+/) { tos = substr($0, RSTART + 4, RLENGTH - 4)
+      ended = ended || tos == mark
+      if (ended) next
       match($0, /length [0-9]+\)/); packets[tos]++; bytes[tos] += substr($0, RSTART + 7, RLENGTH - 8) }
     END { for (tos in packets) print tos, packets[tos], bytes[tos] }' >"$out/$name"
   echo "$name: traffic class, packets, bytes on $netdev"
